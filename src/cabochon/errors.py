@@ -1,0 +1,52 @@
+"""Every error Cabochon raises on purpose, as one tree.
+
+    CabochonError
+    ├── UsageError            what was asked for cannot be (a bad option, an empty prompt): exit code 2
+    │   └── ContextLengthError    prompt and context do not fit together
+    └── RunError              what was asked for failed (a bad file, missing package): exit code 1
+        ├── CheckpointError       a file cannot be read as a model
+        │   ├── TensorError           one named tensor is missing, left over or malformed
+        │   └── UnsupportedError      well-formed, but of a kind that is not implemented
+        ├── MissingDependencyError  an optional package is needed
+        └── NumericError          the arithmetic left its range
+
+A message is one line; it names the thing and, where there is one, the remedy.
+"""
+
+from __future__ import annotations
+
+
+class CabochonError(Exception):
+    """Base of all errors raised on purpose. ``str(error)`` is one line fit for a user."""
+
+
+class UsageError(CabochonError):
+    """The request itself is not valid; nothing was started."""
+
+
+class ContextLengthError(UsageError):
+    """The prompt does not fit the context."""
+
+
+class RunError(CabochonError):
+    """A valid request could not be carried out."""
+
+
+class CheckpointError(RunError):
+    """The file or directory cannot be read as a model."""
+
+
+class TensorError(CheckpointError):
+    """A named tensor is missing, left over, of the wrong shape, or out of the file's bounds."""
+
+
+class UnsupportedError(CheckpointError):
+    """The file is sound, but its architecture, tensor type or feature is not implemented."""
+
+
+class MissingDependencyError(RunError):
+    """An optional package is needed; the message names the extra that brings it."""
+
+
+class NumericError(RunError):
+    """A value left the range of its type (an overflow of the KV cache, a logit that is not a number)."""

@@ -1,0 +1,151 @@
+"""Values that cross the seams between rooms: frozen data, no behaviour beyond derived sizes.
+
+Shapes use the legend of ``docs/notation.md``: T rows in the step, S sequences, R rows whose logits are
+wanted, G groups of layers that share pages, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = 32
+"""Positions held by one page."""
+
+SEGMENT = 256
+"""Keys are attended to in segments cut at absolute multiples of this many positions."""
+
+KVType = Literal["f16", "bf16", "f32", "int8"]
+"""How keys and values are stored."""
+
+Activations = Literal["int8x2", "int8"]
+"""How activations enter a quantised linear: two int8 terms per value (16 bits) or one."""
+
+BackendName = Literal["native", "torch"]
+
+FinishReason = Literal["stop", "length", "loop", "cancelled", "error"]
+
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+
+class WeightType(IntEnum):
+    """Storage types of weights; the numbers are GGUF's."""
+
+    F32 = 0
+    F16 = 1
+    Q5_0 = 6
+    Q8_0 = 8
+    Q4_K = 12
+    Q6_K = 14
+    BF16 = 30
+
+    @property
+    def block_values(self) -> int:
+        """Values in one block of the file format."""
+        return _BLOCKS[self][0]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of the file format."""
+        return _BLOCKS[self][1]
+
+
+_BLOCKS: dict[WeightType, tuple[int, int]] = {
+    WeightType.F32: (1, 4),
+    WeightType.F16: (1, 2),
+    WeightType.BF16: (1, 2),
+    WeightType.Q8_0: (32, 34),
+    WeightType.Q5_0: (32, 22),
+    WeightType.Q4_K: (256, 144),
+    WeightType.Q6_K: (256, 210),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RawTensor:
+    """One tensor as its file holds it: name, type, row-major shape, and its bytes (not copied, not decoded).
+
+    ``shape`` is in the order of numpy and PyTorch: a matrix is ``(rows, cols)`` = (outputs, inputs), and each
+    row is a whole number of blocks.
+    """
+
+    name: str
+    type: WeightType
+    shape: tuple[int, ...]
+    data: Bytes
+
+    @property
+    def values(self) -> int:
+        """Number of values."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """One step of the model: T rows of S sequences, integers only.
+
+    Three things that other programs let coincide are apart here: a row's *position* (the RoPE angle and nothing
+    else), the *slots* its keys and values are written to, and the range of *keys* it sees. Keys are numbered by
+    their place in the sequence; key ``i`` lies in page ``page_tables[g][s, i // PAGE]`` at slot ``i % PAGE``.
+
+    Rows of one sequence are adjacent and in order. Every key in ``[first_key, last_key]`` of a row is stored
+    already or written by this step.
+    """
+
+    ids: Int32
+    """[T] token ids."""
+    positions: Int32
+    """[T] place in the text."""
+    sequences: Int32
+    """[T] which of the S sequences the row belongs to, ascending."""
+    slots: Int32
+    """[G, T] where K and V are written: page id * PAGE + slot in the page."""
+    first_key: Int32
+    """[G, T] first key seen, inclusive."""
+    last_key: Int32
+    """[G, T] last key seen, inclusive."""
+    page_tables: tuple[Int32, ...]
+    """G arrays [S, pages]: the page id that holds keys PAGE*i ... PAGE*i+PAGE-1, or -1 where none is held."""
+    logit_rows: Int32
+    """[R] rows whose logits are wanted, ascending."""
+
+    @property
+    def rows(self) -> int:
+        """T."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a token is chosen. The order is temperature, top-k, top-p, min-p, draw; see ``docs/sampling.md``."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_k: int = 64
+    """0 keeps all."""
+    top_p: float = 0.95
+    """In (0, 1]; 1 keeps all."""
+    min_p: float = 0.0
+    """In [0, 1); candidates below this share of the best one's probability are removed."""
+    seed: int = 0
+    """Key of the random numbers, with the position: the same seed gives the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOut:
+    """One chosen token.
+
+    Log-probabilities are of the model's own distribution (after the final soft cap, before temperature and
+    filters); None unless asked for.
+    """
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+    """The most probable (id, log-probability) pairs, best first; empty unless asked for."""
