@@ -1,0 +1,229 @@
+// Sixteen lanes in plain C++: the instruction set of every machine. Also the definition the others must equal.
+//
+// A file that includes one of simd/*.h first defines CABOCHON_ISA, the namespace its kernels live in. Everything here has
+// internal meaning only; no standard library templates are instantiated, so that no code built for a newer
+// instruction set can be shared with files built for an older one.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace cabochon::CABOCHON_ISA {
+
+struct F32x16 {
+  float v[16];
+};
+struct I32x16 {
+  int32_t v[16];
+};
+struct Mask16 {
+  bool v[16];
+};
+
+#define CABOCHON_EACH(type, expression) \
+  type r;                               \
+  for (int i = 0; i < 16; ++i) {        \
+    r.v[i] = (expression);              \
+  }                                     \
+  return r
+
+inline F32x16 broadcast(float x) { CABOCHON_EACH(F32x16, x); }
+inline I32x16 broadcast_i32(int32_t x) { CABOCHON_EACH(I32x16, x); }
+inline F32x16 load(const float* p) { CABOCHON_EACH(F32x16, p[i]); }
+// The first n lanes; the rest are +0 and their memory is not touched.
+inline F32x16 load_n(const float* p, int n) { CABOCHON_EACH(F32x16, i < n ? p[i] : 0.0f); }
+inline void store(float* p, F32x16 a) { std::memcpy(p, a.v, sizeof a.v); }
+inline void store_n(float* p, F32x16 a, int n) {
+  for (int i = 0; i < n; ++i) {
+    p[i] = a.v[i];
+  }
+}
+inline void store_i32(int32_t* p, I32x16 a) { std::memcpy(p, a.v, sizeof a.v); }
+
+inline F32x16 operator+(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] + b.v[i]); }
+inline F32x16 operator-(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] - b.v[i]); }
+inline F32x16 operator*(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] * b.v[i]); }
+inline F32x16 operator/(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] / b.v[i]); }
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { CABOCHON_EACH(F32x16, std::fma(a.v[i], b.v[i], c.v[i])); }
+// max and min return b where the comparison is unordered, as the x86 instructions do.
+inline F32x16 max(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+inline F32x16 min(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
+inline F32x16 sqrt(F32x16 a) { CABOCHON_EACH(F32x16, std::sqrt(a.v[i])); }
+inline F32x16 abs(F32x16 a) { CABOCHON_EACH(F32x16, std::fabs(a.v[i])); }
+inline F32x16 negate(F32x16 a) { CABOCHON_EACH(F32x16, -a.v[i]); }
+// Magnitude of a with the sign of b.
+inline F32x16 copysign(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, std::copysign(a.v[i], b.v[i])); }
+
+inline Mask16 less(F32x16 a, F32x16 b) { CABOCHON_EACH(Mask16, a.v[i] < b.v[i]); }
+// Lanes first <= i < last.
+inline Mask16 lanes(int first, int last) { CABOCHON_EACH(Mask16, i >= first && i < last); }
+inline F32x16 select(Mask16 m, F32x16 yes, F32x16 no) { CABOCHON_EACH(F32x16, m.v[i] ? yes.v[i] : no.v[i]); }
+
+inline F32x16 to_f32(I32x16 a) { CABOCHON_EACH(F32x16, static_cast<float>(a.v[i])); }
+// Nearest even. Outside int32 (and for NaN) the result is INT32_MIN, as the x86 instructions give.
+inline I32x16 round_i32(F32x16 a) {
+  CABOCHON_EACH(I32x16, (a.v[i] >= -2147483648.0f && a.v[i] < 2147483648.0f)
+                            ? static_cast<int32_t>(std::nearbyint(a.v[i]))
+                            : INT32_MIN);
+}
+inline I32x16 operator+(I32x16 a, I32x16 b) { CABOCHON_EACH(I32x16, a.v[i] + b.v[i]); }
+inline I32x16 operator-(I32x16 a, I32x16 b) { CABOCHON_EACH(I32x16, a.v[i] - b.v[i]); }
+// 2^n for n in [-126, 127], built from bits.
+inline F32x16 pow2(I32x16 n) {
+  F32x16 r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(n.v[i] + 127) << 23;
+    std::memcpy(&r.v[i], &bits, 4);
+  }
+  return r;
+}
+
+inline float f16_to_f32(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t magnitude = h & 0x7fffu;
+  float r;
+  if (magnitude >= 0x7c00u) {  // infinity or NaN (made quiet, as hardware does)
+    const uint32_t bits = sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13) | (magnitude > 0x7c00u ? 0x400000u : 0u);
+    std::memcpy(&r, &bits, 4);
+    return r;
+  }
+  if (magnitude < 0x0400u) {  // zero or subnormal: magnitude * 2^-24, exact
+    r = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
+  } else {
+    const uint32_t bits = (magnitude << 13) + (112u << 23);
+    std::memcpy(&r, &bits, 4);
+  }
+  return sign ? -r : r;
+}
+inline uint16_t f32_to_f16(float x) {  // nearest even; subnormals kept; beyond 65504 + half a step: infinity
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  }
+  if (magnitude >= 0x477ff000u) {
+    return static_cast<uint16_t>(sign | 0x7c00u);
+  }
+  if (magnitude < 0x38800000u) {  // becomes subnormal: let the float adder round at 2^-24
+    float m;
+    std::memcpy(&m, &magnitude, 4);
+    m += 0.5f;
+    std::memcpy(&magnitude, &m, 4);
+    return static_cast<uint16_t>(sign | (magnitude - 0x3f000000u));
+  }
+  const uint32_t odd = (magnitude >> 13) & 1u;
+  return static_cast<uint16_t>(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
+}
+inline float bf16_to_f32(uint16_t h) {
+  const uint32_t bits = static_cast<uint32_t>(h) << 16;
+  float r;
+  std::memcpy(&r, &bits, 4);
+  return r;
+}
+inline uint16_t f32_to_bf16(float x) {  // nearest even; NaN stays NaN
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  }
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline F32x16 load_f16(const uint16_t* p) { CABOCHON_EACH(F32x16, f16_to_f32(p[i])); }
+inline F32x16 load_bf16(const uint16_t* p) { CABOCHON_EACH(F32x16, bf16_to_f32(p[i])); }
+inline F32x16 load_i8(const int8_t* p) { CABOCHON_EACH(F32x16, static_cast<float>(p[i])); }
+
+// The fixed tree of docs/arithmetic.md section 1.
+inline float tree_sum(F32x16 a) {
+  for (int step = 8; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) {
+      a.v[i] = a.v[i] + a.v[i + step];
+    }
+  }
+  return a.v[0];
+}
+inline float tree_max(F32x16 a) {
+  for (int step = 8; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) {
+      a.v[i] = a.v[i] > a.v[i + step] ? a.v[i] : a.v[i + step];
+    }
+  }
+  return a.v[0];
+}
+
+// ---- Integer dot products -------------------------------------------------------------------------------------
+// Sixty-four unsigned weight bytes: 16 output rows, 4 inputs each, [row][input].
+struct Bytes64 {
+  uint8_t v[64];
+};
+inline Bytes64 load_bytes(const uint8_t* p) {
+  Bytes64 r;
+  std::memcpy(r.v, p, 64);
+  return r;
+}
+inline Bytes64 operator&(Bytes64 a, uint8_t mask) {
+  for (auto& b : a.v) {
+    b = b & mask;
+  }
+  return a;
+}
+inline Bytes64 operator|(Bytes64 a, Bytes64 b) {
+  for (int i = 0; i < 64; ++i) {
+    a.v[i] = a.v[i] | b.v[i];
+  }
+  return a;
+}
+// Shifts by 0..7 of each byte; bits that leave a byte are lost here, but on other instruction sets may enter its
+// neighbour: always mask with & afterwards.
+template <int N>
+inline Bytes64 shift_right(Bytes64 a) {
+  for (auto& b : a.v) {
+    b = static_cast<uint8_t>(b >> N);
+  }
+  return a;
+}
+template <int N>
+inline Bytes64 shift_left(Bytes64 a) {
+  for (auto& b : a.v) {
+    b = static_cast<uint8_t>(b << N);
+  }
+  return a;
+}
+
+// The same weights in the form the dot product wants, kept when many rows of activations meet them.
+using Slice = Bytes64;
+inline Slice widen(Bytes64 a) { return a; }
+inline constexpr int kSliceBytes = 64;
+inline void store_slice(uint8_t* p, const Slice& s) { std::memcpy(p, s.v, 64); }
+inline Slice load_slice(const uint8_t* p) { return load_bytes(p); }
+
+// Four quantised activations take 8 bytes in every instruction set's own order.
+inline constexpr int kActivationBytes = 8;
+inline void encode_activations(uint8_t* p, const int32_t* q) {
+  for (int j = 0; j < 4; ++j) {
+    const auto value = static_cast<int16_t>(q[j]);
+    std::memcpy(p + 2 * j, &value, 2);
+  }
+}
+
+// Exact integer sums of 16 rows. TwoTerms is false when every |activation| <= 127.
+template <bool TwoTerms>
+struct DotSum {
+  int32_t v[16] = {};
+  void add(const Slice& w, const uint8_t* activations) {
+    int16_t a[4];
+    std::memcpy(a, activations, 8);
+    for (int row = 0; row < 16; ++row) {
+      for (int j = 0; j < 4; ++j) {
+        v[row] += w.v[4 * row + j] * a[j];
+      }
+    }
+  }
+  I32x16 total() const { CABOCHON_EACH(I32x16, v[i]); }
+};
+
+#undef CABOCHON_EACH
+
+}  // namespace cabochon::CABOCHON_ISA

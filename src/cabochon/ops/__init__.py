@@ -1,0 +1,1 @@
+"""The arithmetic the model is written in: one protocol, two implementations."""
