@@ -1,7 +1,7 @@
 """Values that cross the seams between rooms: frozen data, no behaviour beyond derived sizes.
 
 Shapes use the legend of ``docs/notation.md``: T rows in the step, S sequences, R rows whose logits are
-wanted, G groups of layers that share pages, V vocabulary.
+wanted, P page groups, V vocabulary.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class StepInput:
     sequences: Int32
     """[T] which of the S sequences the row belongs to, ascending."""
     slots: Int32
-    """[G, T] where K and V are written: page id * PAGE + slot in the page."""
+    """[P, T] where K and V are written: page id * PAGE + slot in the page."""
     first_key: Int32
-    """[G, T] first key seen, inclusive."""
+    """[P, T] first key seen, inclusive."""
     last_key: Int32
-    """[G, T] last key seen, inclusive."""
+    """[P, T] last key seen, inclusive."""
     page_tables: tuple[Int32, ...]
-    """G arrays [S, pages]: the page id that holds keys PAGE*i ... PAGE*i+PAGE-1, or -1 where none is held."""
+    """P arrays [S, pages]: the page id that holds keys PAGE*i ... PAGE*i+PAGE-1, or -1 where none is held."""
     logit_rows: Int32
     """[R] rows whose logits are wanted, ascending."""
 

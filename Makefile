@@ -1,0 +1,115 @@
+# Everything starts here: "make demo" to see it run, "make test" to work on it. Needs Python 3.11 or newer (with venv
+# and headers), make and a C++20 compiler; all else is installed into .venv.
+
+PYTHON ?= python3
+JOBS ?= 2
+SANITIZE ?= address,undefined
+export CXX
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+BUILD_TOOLS := 'scikit-build-core>=0.11' 'nanobind>=3' 'cmake>=3.26' ninja
+
+# SIMDe lets the AVX-512 kernels be tested on any x86-64; without it those tests are skipped, and say so.
+SIMDE_INCLUDE ?= /usr/include
+SIMDE := $(if $(wildcard $(SIMDE_INCLUDE)/simde/x86/avx512.h),ON,OFF)
+WERROR ?= $(if $(CI),ON,OFF)
+DEV_BUILD := -C cmake.define.CABOCHON_WERROR=$(WERROR) \
+	-C cmake.define.CABOCHON_EMULATE_AVX512=$(SIMDE) -C cmake.define.CABOCHON_SIMDE_INCLUDE=$(SIMDE_INCLUDE)
+
+NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.inc')
+INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
+
+# A folder set up for development also serves the demo.
+DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
+
+.PHONY: demo setup test check format bench bench-compare golden verify-real sanitize clean help
+
+help:
+	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
+	@echo 'make setup          install everything a developer needs into .venv'
+	@echo 'make test           setup, then the whole test suite'
+	@echo 'make check          formatting, lint, types, import rules'
+	@echo 'make format         put the sources into the agreed format'
+	@echo 'make bench          speed of this machine'
+	@echo 'make bench-compare  the same beside other programs'
+	@echo 'make golden         agreement of the real model with its recorded figures (minutes)'
+	@echo 'make verify-real    the laws on the real model (minutes)'
+	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE)'
+	@echo 'make clean          remove what was built'
+
+# ---- Using it ---------------------------------------------------------------------------------------------------
+
+demo: $(DEMO_READY)
+	$(BIN)/cabochon generate "The capital of France is"
+
+bench: $(DEMO_READY)
+	$(BIN)/cabochon bench
+
+# ---- Working on it ----------------------------------------------------------------------------------------------
+
+setup: $(VENV)/.dev-build
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(NATIVE)
+
+bench-compare: setup
+	$(BIN)/python benchmarks/compare.py
+
+golden: setup
+	$(BIN)/python benchmarks/golden.py
+
+verify-real: setup
+	$(BIN)/python benchmarks/verify_real.py
+
+# The sanitised package is a copy of its own. The interpreter under the virtual environment runs it, with the
+# environment's packages on its path: started from .venv it would find the ordinary build first.
+sanitize: setup
+	$(PIP) install --upgrade --no-deps --no-build-isolation --target build/sanitize/site . \
+		-C build-dir=build/sanitize/objects -C cmake.define.CABOCHON_SANITIZE=$(SANITIZE)
+	PYTHONPATH=build/sanitize/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+		$$($(BIN)/python -c 'import sys; print(sys._base_executable)') -m pytest tests/native -p no:cacheprovider
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- The environment; each stamp is remade when what it came from changes -----------------------------------------
+
+$(VENV)/.tools:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Cabochon needs Python 3.11 or newer; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, pathlib, sysconfig, sys; \
+		sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' 2>/dev/null || \
+		{ echo "Cabochon needs Python's venv module and headers (on Debian: python3-venv, python3-dev)" >&2; exit 1; }
+	@command -v $(CXX) >/dev/null || { echo "Cabochon needs a C++20 compiler (on Debian: g++)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install $(BUILD_TOOLS)
+	@touch $@
+
+$(VENV)/.demo-build: $(VENV)/.tools $(INPUTS)
+	$(PIP) install --no-build-isolation --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev-deps: $(VENV)/.tools pyproject.toml
+	$(PIP) install --no-build-isolation --editable '.[dev]' $(DEV_BUILD)
+	@touch $@
+
+$(VENV)/.dev-build: $(VENV)/.dev-deps $(INPUTS)
+	$(PIP) install --no-build-isolation --no-deps --editable . $(DEV_BUILD)
+	@touch $@
