@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cabochon.kvcache.groups import KVLayout
 from cabochon.model.config import GemmaConfig
 from cabochon.ops.protocol import AttentionShape, Ops
 
@@ -52,27 +53,29 @@ class GemmaWeights(Generic[W]):
     head: W  # [V, D]; the embedding, unless the file brings its own
 
 
-def hidden_states(ops: Ops[X, W, S], config: GemmaConfig, weights: GemmaWeights[W], step: S) -> X:
+def hidden_states(
+    ops: Ops[X, W, S], config: GemmaConfig, layout: KVLayout, weights: GemmaWeights[W], step: S
+) -> X:
     """Normalised hidden states of the rows whose logits are wanted: [R, D]."""
     h = ops.embed(step, weights.embedding, config.embedding_scale)  # [T, D]
     for index, w in enumerate(weights.layers):
         last = index == config.layers - 1
-        h = attention_block(ops, config, index, w, step, h, last=last)
+        h = attention_block(ops, config, attention_shape(config, layout, index), w, step, h, last=last)
         h = feed_forward_block(ops, config, w, h)
     return ops.rms_norm(h, weights.final_norm, config.rms_eps)
 
 
 def attention_block(
-    ops: Ops[X, W, S], config: GemmaConfig, index: int, w: LayerWeights[W], step: S, h: X, *, last: bool
+    ops: Ops[X, W, S], config: GemmaConfig, shape: AttentionShape, w: LayerWeights[W], step: S, h: X, *, last: bool
 ) -> X:
     """Residual stream after attention: [T, D]; [R, D] after the last layer, where other rows have done their work."""
-    shape = attention_shape(config, index)
     qkv = ops.linear(ops.rms_norm(h, w.attention_norm, config.rms_eps), w.query, w.key, w.value)  # [T, (H+2G)*E]
     gains = (w.query_norm, w.key_norm)
-    q = ops.norm_rope_store(step, qkv, shape, config.ropes[index], gains, config.rms_eps, config.query_scale)  # [T, H*E]
+    rope = config.layer_ropes[shape.layer]
+    q = ops.norm_rope_store(step, qkv, shape, rope, gains, config.rms_eps, config.query_scale)  # [T, H*E]
     if last:
         q, h = ops.keep_logit_rows(step, q), ops.keep_logit_rows(step, h)
-    mixed = ops.attend(step, q, shape, config.attention_softcap)  # [T, H*E]
+    mixed = ops.attend(step, q, shape, config.attn_softcap)  # [T, H*E]
     return ops.add_norm(h, ops.linear(mixed, w.attention_output), w.attention_post_norm, config.rms_eps)
 
 
@@ -88,6 +91,6 @@ def logits(ops: Ops[X, W, S], config: GemmaConfig, weights: GemmaWeights[W], hid
     return scores if config.final_softcap is None else ops.softcap(scores, config.final_softcap)
 
 
-def attention_shape(config: GemmaConfig, index: int) -> AttentionShape:
+def attention_shape(config: GemmaConfig, layout: KVLayout, layer: int) -> AttentionShape:
     """Heads of one layer, and its page group."""
-    return AttentionShape(index, config.kv_group_of(index), config.heads, config.kv_heads, config.head_dim)
+    return AttentionShape(layer, layout.group_of[layer], config.heads, config.kv_heads, config.head_dim)

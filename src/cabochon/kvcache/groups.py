@@ -1,0 +1,43 @@
+"""Which layers share pages.
+
+Layers with the same window and the same key/value shape see the same keys, so one page table serves them all: a page id
+names the same 32 positions in every layer of its group. Gemma 1 has one group, Gemma 2 and 3 have two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers that share a page table."""
+
+    window: int | None
+    """Keys a query sees, itself included; None for all."""
+    kv_heads: int
+    """G."""
+    head_dim: int
+    """E."""
+    layers: tuple[int, ...]
+    """The layers that store keys and values here, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """All groups of a model, in order of their first layer, and each layer's group."""
+
+    groups: tuple[KVGroup, ...]
+    group_of: tuple[int, ...]
+    """[L] index into ``groups``."""
+
+
+def group_layers(windows: Sequence[int | None], kv_heads: Sequence[int], head_dims: Sequence[int]) -> KVLayout:
+    """The layout for per-layer windows, key/value heads and head sizes (each [L])."""
+    members: dict[tuple[int | None, int, int], list[int]] = {}
+    for layer, kind in enumerate(zip(windows, kv_heads, head_dims, strict=True)):
+        members.setdefault(kind, []).append(layer)
+    groups = tuple(KVGroup(*kind, layers=tuple(layers)) for kind, layers in members.items())
+    group_of = {layer: index for index, group in enumerate(groups) for layer in group.layers}
+    return KVLayout(groups, tuple(group_of[layer] for layer in range(len(windows))))

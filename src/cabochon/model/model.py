@@ -1,0 +1,34 @@
+"""What an engine needs from a model, whichever backend runs it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cabochon.kvcache.store import KVStore
+from cabochon.model.config import GemmaConfig
+from cabochon.types import Float32, StepInput
+
+
+class Model(Protocol):
+    """A loaded model bound to a KV store. One step at a time; not for use by several threads at once."""
+
+    config: GemmaConfig
+    store: KVStore
+
+    def forward(self, step: StepInput) -> Float32:
+        """Runs one step and returns logits [R, V] of its ``logit_rows``.
+
+        The array may be the model's own buffer: valid until the next call.
+
+        Raises:
+            NumericError: a key or value does not fit the cache's type; the message names the remedy.
+        """
+        ...
+
+    def hidden(self, step: StepInput) -> Float32:
+        """Runs one step without the head and returns normalised hidden states [R, D] (a new array)."""
+        ...
+
+    def head(self, hidden: Float32) -> Float32:
+        """Logits [r, V] of hidden states [r, D]: ``forward`` is ``head(hidden(step))``, bit for bit."""
+        ...
