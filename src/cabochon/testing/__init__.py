@@ -1,0 +1,1 @@
+"""Doubles for tests of programs that use Cabochon: tiny random models and files of them."""
