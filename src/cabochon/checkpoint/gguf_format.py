@@ -1,4 +1,4 @@
-"""The vocabulary of GGUF files: magic, metadata types, tensor type names. Data only.
+"""The vocabulary of GGUF files: magic, metadata types, tensor type names.
 
 Layout, all little endian: magic, u32 version, u64 tensors, u64 metadata entries; the entries (string key, u32 type,
 value); the tensor table (string name, u32 dimensions, u64 each fastest first, u32 type, u64 offset); padding to the
@@ -107,3 +107,10 @@ TENSOR_TYPE_NAMES: Mapping[int, str] = MappingProxyType(
     }
 )
 """Every tensor type the format has had, so that an unknown one can be called by its name."""
+
+
+def printable(text: str, most: int = 100) -> str:
+    """A name from a file, fit for a one-line message: escaped if it has odd characters, cut if it is long."""
+    if not text.isprintable() or not text:
+        text = ascii(text)
+    return text if len(text) <= most else text[:most] + "..."

@@ -1,8 +1,9 @@
 """The declared table of every tensor a model needs: our name, its shape from the config, and what it is for.
 
 Names are ours and the same for every file format, after the fields of ``GemmaWeights`` and ``LayerWeights``:
-``embedding``, ``final_norm``, ``head`` (untied models only), and ``layers.N.ROLE``. Matrices are ``(rows, cols)`` = (outputs, inputs). A norm's gain is what the normed value is
-multiplied by, nothing added: formats that store it less one are corrected on reading.
+``embedding``, ``final_norm``, ``head`` (untied models only), and ``layers.N.ROLE``. Matrices are ``(rows, cols)`` =
+(outputs, inputs). A norm's gain is what the normed value is multiplied by, nothing added: formats that store it less
+one are corrected on reading.
 """
 
 from __future__ import annotations
