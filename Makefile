@@ -76,14 +76,14 @@ verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
 
 # The sanitised package is a copy of its own. The interpreter under the virtual environment runs it, with the
-# environment's packages on its path: started from .venv it would find the ordinary build first.
+# environment's packages on its path: started from .venv it would find the ordinary build first. -S: no other packages.
 sanitize: setup
 	$(PIP) install --upgrade --no-deps --no-build-isolation --target build/sanitize/site . \
 		-C build-dir=build/sanitize/objects -C cmake.define.CABOCHON_SANITIZE=$(SANITIZE)
 	PYTHONPATH=build/sanitize/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-		$$($(BIN)/python -c 'import sys; print(sys._base_executable)') -m pytest tests/native -p no:cacheprovider
+		$$($(BIN)/python -c 'import sys; print(sys._base_executable)') -S -m pytest tests/native -p no:cacheprovider
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
