@@ -18,7 +18,7 @@ WERROR ?= $(if $(CI),ON,OFF)
 DEV_BUILD := -C cmake.define.CABOCHON_WERROR=$(WERROR) \
 	-C cmake.define.CABOCHON_EMULATE_AVX512=$(SIMDE) -C cmake.define.CABOCHON_SIMDE_INCLUDE=$(SIMDE_INCLUDE)
 
-NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.inc')
+NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 
 # A folder set up for development also serves the demo.
