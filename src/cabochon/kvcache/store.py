@@ -3,8 +3,8 @@
 Keys lie as ``[pages, kv_heads, head_dim, PAGE]`` and values as ``[pages, kv_heads, PAGE, head_dim]``: in both attention
 products the vector lanes are then outputs. Keys are stored after norm and rotation, and never change again.
 
-``float16`` and ``float32`` are NumPy's; ``bf16`` is kept as its 16 bits in ``uint16``; ``int8`` has one binary32 scale per block
-of 32 along head_dim (the last block may be shorter), laid out like its values.
+``float16`` and ``float32`` are NumPy's; ``bf16`` is kept as its 16 bits in ``uint16``; ``int8`` has one binary32 scale
+per block of 32 along head_dim (the last block may be shorter), laid out like its values.
 """
 
 from __future__ import annotations
