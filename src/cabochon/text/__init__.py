@@ -1,0 +1,1 @@
+"""Text and ids: the tokenizer, the incremental detokenizer and stop strings."""
