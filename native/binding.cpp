@@ -1,12 +1,12 @@
-// The one file that knows Python.
-
-#include <nanobind/nanobind.h>
+// The module `cabochon._native`. Only this file and bindings/ know of Python.
+#include "bindings/bindings.h"
 
 #ifndef CABOCHON_VERSION
 #define CABOCHON_VERSION "unknown"
 #endif
 
 NB_MODULE(_native, m) {
-    m.doc() = "Cabochon's native core.";
-    m.def("version", [] { return CABOCHON_VERSION; }, "The version this module was built as.");
+  m.doc() = "Cabochon's native core.";
+  m.def("version", [] { return CABOCHON_VERSION; }, "The version this module was built as.");
+  cabochon::bind_numerics(m);
 }

@@ -15,12 +15,14 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-#ifdef CABOCHON_X86
+#ifdef CABOCHON_HAVE_AVX2
 const Kernels& avx2_kernels();
+#endif
+#ifdef CABOCHON_HAVE_AVX512
 const Kernels& avx512_kernels();
 #endif
-#ifdef CABOCHON_EMULATE_AVX512
-const Kernels& emulated_avx512_kernels();
+#ifdef CABOCHON_HAVE_AVX512_EMULATED
+const Kernels& avx512_emulated_kernels();
 #endif
 
 }  // namespace cabochon

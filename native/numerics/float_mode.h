@@ -1,0 +1,36 @@
+// The floating-point environment the arithmetic is defined in.
+#pragma once
+
+#include <cfenv>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace cabochon {
+
+// While it lives: rounding to nearest, subnormals kept, no traps. The caller's own mode comes back afterwards: other
+// libraries of the process may have set another (flushing subnormals is common).
+class FloatMode {
+ public:
+#if defined(__SSE2__)
+  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~FloatMode() { _mm_setcsr(saved_); }
+#else
+  FloatMode() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~FloatMode() { std::fesetenv(&saved_); }
+#endif
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+#if defined(__SSE2__)
+  unsigned saved_;
+#else
+  std::fenv_t saved_;
+#endif
+};
+
+}  // namespace cabochon
