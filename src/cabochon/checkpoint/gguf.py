@@ -172,6 +172,8 @@ class _Header:
         length = self.u64()
         if length > MAX_NAME:
             raise CheckpointError(f"{self.path}: {what} of {length} bytes; more than {MAX_NAME} is not plausible")
+        if not length:
+            raise CheckpointError(f"{self.path}: {what} is empty; the file is damaged")
         return self._text(length, what)
 
     def _text(self, length: int, what: str) -> str:

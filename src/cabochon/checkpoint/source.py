@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cabochon.checkpoint.demo import DEMO, Progress, demo_model
+from cabochon.checkpoint.gguf_format import printable
 from cabochon.errors import CheckpointError
 
 
@@ -19,7 +20,9 @@ def find_model(model: str | Path, *, progress: Progress | None = None) -> Path:
     path = Path(model)
     try:
         if not path.exists():
-            raise CheckpointError(f"{path}: no such file or directory; the only model known by name is {DEMO}")
+            raise CheckpointError(
+                f"{printable(str(path), 4096)}: no such file or directory; the only model known by name is {DEMO}"
+            )
         if not path.is_dir():
             return path
         found = sorted(file for file in path.iterdir() if file.suffix == ".gguf" and file.is_file())

@@ -110,7 +110,9 @@ def tiny_weights(
     weights = {}
     for spec in tensor_specs(config):
         if spec.kind == "norm":
-            values = gains.get(spec.role, 1.0) * rng.uniform(0.5, 1.5, spec.shape)
+            # One in eight is negative, as some of the real ones are.
+            signs = np.where(rng.random(spec.shape) < 0.125, -1.0, 1.0)
+            values = gains.get(spec.role, 1.0) * signs * rng.uniform(0.5, 1.5, spec.shape)
         else:
             values = sizes.get(spec.role, 1.0) / math.sqrt(spec.shape[-1]) * rng.standard_normal(spec.shape)
         weights[spec.name] = values.astype(np.float32)
