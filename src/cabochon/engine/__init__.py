@@ -1,0 +1,1 @@
+"""Requests to steps of the model and back (stops 3, 4 and 7). Knows ids, never text."""

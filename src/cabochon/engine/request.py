@@ -1,0 +1,105 @@
+"""What is asked of an engine, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cabochon.errors import ContextLengthError, UsageError
+from cabochon.kvcache.pages import PageTable
+from cabochon.sampling.params import checked, whole_number
+from cabochon.types import FinishReason, SamplingParams, TokenOut
+
+Phase = Literal["waiting", "running", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A generation to be done; ``Limits.check`` makes sure that it can be."""
+
+    prompt: tuple[int, ...]
+    """Ids, at least one."""
+    params: SamplingParams
+    max_tokens: int
+    """The most tokens to choose."""
+    stop_ids: frozenset[int] = frozenset()
+    """Choosing one of these ends the text before it."""
+    logprobs: int | None = None
+    """Log-probabilities: None for none, else of the chosen token and of that many of the most probable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine can take."""
+
+    context: int
+    """The most tokens of a sequence, prompt and reply."""
+    vocab: int
+    """Ids from 0 to one less are tokens."""
+
+    def check(self, request: Request) -> Request:
+        """The request in plain types, with ``max_tokens`` cut to what the context leaves.
+
+        Raises ``ContextLengthError`` for a prompt that leaves no room for a token, ``UsageError`` naming any other
+        value that cannot be.
+        """
+        prompt = self.check_ids("prompt", request.prompt)
+        if len(prompt) > self.context - 1:
+            raise ContextLengthError(
+                f"the prompt has {len(prompt)} tokens; a context of {self.context} takes at most {self.context - 1}"
+                " and the token after them"
+            )
+        max_tokens = whole_number("max_tokens", request.max_tokens, at_least=1)
+        logprobs = request.logprobs
+        if logprobs is not None:
+            logprobs = whole_number("logprobs", logprobs, at_least=0, at_most=self.vocab)
+        return Request(
+            prompt=prompt,
+            params=checked(request.params),
+            max_tokens=min(max_tokens, self.context - len(prompt)),
+            stop_ids=frozenset(self.check_ids("stop_ids", request.stop_ids, empty=True)),
+            logprobs=logprobs,
+        )
+
+    def check_ids(self, name: str, ids: Iterable[int], *, empty: bool = False) -> tuple[int, ...]:
+        """The ids as plain ``int``; raises ``UsageError`` where one is none of the vocabulary, or there is none."""
+        plain = tuple(whole_number(f"{name}: token id", i, at_least=0, at_most=self.vocab - 1) for i in ids)
+        if not plain and not empty:
+            raise UsageError(f"the {name} is empty; at least one token is needed")
+        return plain
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """A request in an engine, and the handle its submitter holds. Only the engine changes it."""
+
+    number: int
+    """In order of arrival."""
+    request: Request
+    tables: Sequence[PageTable]
+    """[P] its pages in each group."""
+    ids: list[int]
+    """The prompt and the tokens chosen so far."""
+    computed: int = 0
+    """Positions whose keys and values are stored: those before it."""
+    phase: Phase = "waiting"
+    tokens: list[TokenOut] = field(default_factory=list)
+    """Tokens chosen, without a stop id."""
+    finish_reason: FinishReason | None = None
+    """Why it ended; None while it has not."""
+
+    def check(self) -> None:
+        """Raises ``AssertionError`` unless all lengths agree with one another."""
+        prompt, chosen, length = len(self.request.prompt), len(self.tokens), len(self.ids)
+        if length != prompt + chosen:
+            raise AssertionError(f"{length} ids are not {prompt} of the prompt and {chosen} chosen")
+        if chosen > self.request.max_tokens:
+            raise AssertionError(f"{chosen} tokens were chosen where {self.request.max_tokens} were asked for")
+        # The last id is never run ahead: what is computed stays behind what is known.
+        if self.phase != "finished" and not self.computed < length:
+            raise AssertionError(f"{self.computed} positions are computed of {length} ids")
+        if (self.phase == "finished") != (self.finish_reason is not None):
+            raise AssertionError(f"{self.phase}, but the finish reason is {self.finish_reason}")
+        if self.phase != "running" and any(table.held for table in self.tables):
+            raise AssertionError(f"{self.phase}, but pages are held")

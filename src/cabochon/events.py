@@ -1,0 +1,49 @@
+"""What happens while an engine runs, as data: the plan of a step, and what a step brought to a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cabochon.types import FinishReason, TokenOut
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePlan:
+    """One sequence's share of a step."""
+
+    request: int
+    """Number of the request, in order of arrival."""
+    first: int
+    """Position of its first row."""
+    rows: int
+    """How many positions are run."""
+    samples: bool
+    """Whether the last row's logits are wanted: nothing of the sequence is left to run after it."""
+
+    @property
+    def end(self) -> int:
+        """Position after the last row: what the sampled token's will be."""
+        return self.first + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step runs, integers only; its rows are those of the sequences, one after the other."""
+
+    sequences: tuple[SequencePlan, ...]
+
+    @property
+    def rows(self) -> int:
+        """T."""
+        return sum(sequence.rows for sequence in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEvent:
+    """A request got a token, came to its end, or both."""
+
+    request: int
+    token: TokenOut | None
+    """None where a stop id ended the request: the stop id is no part of the text."""
+    finish_reason: FinishReason | None
+    """None while it goes on."""

@@ -1,0 +1,77 @@
+"""Filters of candidates, one small function each; ``sampler.py`` applies them in the order they stand here.
+
+Candidates are always in the order of the model's logits (largest first, equal ones by id), and every filter keeps a
+beginning of them that has at least one. Arithmetic is binary32, sums run in candidate order; see ``docs/sampling.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabochon.ops import numerics
+from cabochon.types import Float32, Int32
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Ids that may still be chosen, n of them."""
+
+    ids: Int32
+    """[n]"""
+    logits: Float32
+    """[n] descending."""
+
+    def first(self, n: int) -> Candidates:
+        """The best ``n``."""
+        return Candidates(self.ids[:n], self.logits[:n])
+
+
+def candidates(logits: Float32, most: int = 0) -> Candidates:
+    """The ``most`` best ids of a row [V] of logits, in order; all of them if it is 0."""
+    if 0 < most < len(logits):
+        return Candidates(*numerics.top_k(logits, most))
+    # A stable sort of the negated row: equal logits stay in the order of their ids.
+    ids = np.argsort(-logits, kind="stable").astype(np.int32)
+    return Candidates(ids, logits[ids])
+
+
+def temperature(c: Candidates, t: float) -> Candidates:
+    """Logits less the best one's, divided by ``t`` > 0.
+
+    Taking the best away first changes no probability, and lets no ``t`` overflow: the best is 0 always.
+    """
+    limits = np.finfo(np.float32)
+    divisor = np.float32(min(max(t, float(limits.tiny)), float(limits.max)))
+    with np.errstate(over="ignore"):
+        return Candidates(c.ids, (c.logits - c.logits[0]) / divisor)
+
+
+def top_k(c: Candidates, k: int) -> Candidates:
+    """The best ``k``, whatever ties at the border; 0 keeps all."""
+    return c.first(k) if k else c
+
+
+def top_p(c: Candidates, p: float) -> Candidates:
+    """The fewest best ones whose share of the sum of all candidates is at least ``p``; 1 keeps all."""
+    if p == 1:
+        return c
+    sums = np.cumsum(weights(c))
+    return c.first(int(np.searchsorted(sums, np.float32(p) * sums[-1], side="left")) + 1)
+
+
+def min_p(c: Candidates, p: float) -> Candidates:
+    """Those whose probability is at least ``p`` times the best one's; 0 keeps all."""
+    return c.first(int(np.count_nonzero(weights(c) >= np.float32(p))))
+
+
+def draw(c: Candidates, u: float) -> int:
+    """The id that ``u`` in (0, 1) falls on: the first whose sum of weights exceeds ``u`` times the whole."""
+    sums = np.cumsum(weights(c)).astype(np.float64)
+    return int(c.ids[np.searchsorted(sums, u * sums[-1], side="right")])
+
+
+def weights(c: Candidates) -> Float32:
+    """Probabilities [n] up to a common factor: the best one's is exactly 1. Needs logits out of ``temperature``."""
+    return numerics.exp(c.logits)

@@ -1,0 +1,391 @@
+"""The engine on a model that tells what each row saw (``testing/fake_model.py``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cabochon.engine.batch import SequenceRows, build_step
+from cabochon.engine.engine import Engine, Observer, pools_for
+from cabochon.engine.request import Limits, Request, RequestState
+from cabochon.errors import ContextLengthError, NumericError, UsageError
+from cabochon.events import StepPlan
+from cabochon.kvcache.groups import group_layers
+from cabochon.kvcache.pages import PagePool, PageTable
+from cabochon.sampling.sampler import sample
+from cabochon.testing.fake_model import FakeModel
+from cabochon.testing.steps import StepMaker
+from cabochon.types import PAGE, Float32, SamplingParams, StepInput, TokenOut
+
+CONTEXT = 256
+PARAMS = SamplingParams(seed=11)
+
+
+def engine_of(
+    model: FakeModel,
+    *,
+    context: int = CONTEXT,
+    chunk: int = 32,
+    vocab: int | None = None,
+    observer: Observer | None = None,
+) -> Engine:
+    limits = Limits(context, vocab or model.config.vocab)
+    return Engine(model, pools_for(model.store), limits, chunk=chunk, observer=observer)
+
+
+def run(engine: Engine, state: RequestState) -> RequestState:
+    for _ in range(2000):
+        engine.check_integrity()
+        if state.finish_reason is not None:
+            return state
+        engine.step()
+    raise AssertionError("the request does not end")
+
+
+def expected_tokens(model: FakeModel, request: Request) -> list[TokenOut]:
+    """What must come out, from the definition: no pages, no steps."""
+    ids = list(request.prompt)
+    tokens: list[TokenOut] = []
+    while len(tokens) < request.max_tokens:
+        token = sample(model.expected_logits(ids), request.params, len(ids), model.config.vocab, request.logprobs)
+        if token.token_id in request.stop_ids:
+            break
+        tokens.append(token)
+        ids.append(token.token_id)
+    return tokens
+
+
+def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
+    return tuple(np.random.default_rng(seed).integers(0, 367, length).tolist())
+
+
+# ---- What comes out ---------------------------------------------------------------------------------------------
+
+
+@given(
+    length=st.integers(1, 150), chunk=st.integers(1, 70), max_tokens=st.integers(1, 60), seed=st.integers(0, 2**64 - 1)
+)
+@settings(max_examples=40, deadline=None)
+def test_tokens_are_those_of_the_definition(length: int, chunk: int, max_tokens: int, seed: int) -> None:
+    model = FakeModel(context=CONTEXT, chunk=chunk)
+    engine = engine_of(model, chunk=chunk)
+    request = Request(prompt_of(length), replace(PARAMS, seed=seed), max_tokens, logprobs=2)
+    state = run(engine, engine.submit(request))
+    assert state.tokens == expected_tokens(model, request)
+    assert state.finish_reason == "length"
+    assert engine.idle
+    # No row is run twice, and the last token not at all.
+    assert model.rows_run == length + max_tokens - 1
+    assert max(step.rows for step in model.steps) <= chunk
+
+
+def test_only_rows_that_need_logits_ask_for_them() -> None:
+    model = FakeModel(chunk=8)
+    engine = engine_of(model, chunk=8)
+    run(engine, engine.submit(Request(prompt_of(21), PARAMS, 3)))
+    assert [step.rows for step in model.steps] == [8, 8, 5, 1, 1]
+    assert [step.logit_rows.tolist() for step in model.steps] == [[], [], [4], [0], [0]]
+
+
+def test_requests_run_one_after_the_other_in_order_of_arrival() -> None:
+    model = FakeModel()
+    engine = engine_of(model)
+    requests = [Request(prompt_of(40 + n, seed=n), replace(PARAMS, seed=n), 5) for n in range(3)]
+    states = [engine.submit(request) for request in requests]
+    run(engine, states[1])
+    assert [state.phase for state in states] == ["finished", "finished", "waiting"]
+    run(engine, states[2])
+    for request, state in zip(requests, states, strict=True):
+        assert state.tokens == expected_tokens(model, request)
+
+
+def test_events_tell_each_token_once_and_the_end_once() -> None:
+    engine = engine_of(FakeModel(chunk=8), chunk=8)
+    state = engine.submit(Request(prompt_of(21), PARAMS, 3))
+    events = [engine.step() for _ in range(6)]
+    assert [len(step) for step in events] == [0, 0, 1, 1, 1, 0]
+    flat = [event for step in events for event in step]
+    assert [event.token for event in flat] == state.tokens
+    assert [event.finish_reason for event in flat] == [None, None, "length"]
+    assert {event.request for event in flat} == {state.number}
+
+
+def test_an_idle_engine_does_nothing() -> None:
+    model = FakeModel()
+    engine = engine_of(model)
+    assert engine.step() == ()
+    assert engine.idle
+    assert model.steps == []
+
+
+# ---- The end ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", [106, 1])
+def test_any_stop_id_ends_the_text_before_it(stop: int) -> None:
+    model = FakeModel(script={13: 50, 14: 51, 15: stop, 16: 52})
+    engine = engine_of(model)
+    state = run(engine, engine.submit(Request(prompt_of(13), PARAMS, 20, stop_ids=frozenset({1, 106}), logprobs=0)))
+    assert [token.token_id for token in state.tokens] == [50, 51]
+    assert state.finish_reason == "stop"
+
+
+def test_without_stop_ids_generation_goes_on() -> None:
+    model = FakeModel(script={13: 1, 14: 1})
+    engine = engine_of(model)
+    state = run(engine, engine.submit(Request(prompt_of(13), PARAMS, 4)))
+    assert [token.token_id for token in state.tokens][:2] == [1, 1]
+    assert (len(state.tokens), state.finish_reason) == (4, "length")
+
+
+def test_a_stop_id_at_once_gives_no_tokens() -> None:
+    engine = engine_of(FakeModel(script={13: 1}))
+    state = run(engine, engine.submit(Request(prompt_of(13), PARAMS, 4, stop_ids=frozenset({1}))))
+    assert (state.tokens, state.finish_reason) == ([], "stop")
+
+
+@pytest.mark.parametrize(
+    ("length", "asked", "given"), [(31, 5, 1), (30, 10, 2), (30, 2, 2), (22, 10, 10), (1, 10**9, 31)]
+)
+def test_the_context_cuts_max_tokens(length: int, asked: int, given: int) -> None:
+    engine = engine_of(FakeModel(context=32), context=32)
+    state = run(engine, engine.submit(Request(prompt_of(length), PARAMS, asked)))
+    assert (len(state.tokens), state.finish_reason) == (given, "length")
+
+
+@pytest.mark.parametrize("length", [32, 33, 1000])
+def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers(length: int) -> None:
+    engine = engine_of(FakeModel(context=32), context=32)
+    with pytest.raises(ContextLengthError, match=rf"{length} tokens.*context of 32"):
+        engine.submit(Request(prompt_of(length), PARAMS, 5))
+    assert engine.idle
+    assert run(engine, engine.submit(Request(prompt_of(3), PARAMS, 1))).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"prompt": ()}, "prompt is empty"),
+        *(({"prompt": (3, bad)}, "prompt: token id") for bad in (-1, 367, 2**31, 2**32 + 5, 1.0, "3", None, True)),
+        *(({"stop_ids": frozenset({bad})}, "stop_ids: token id") for bad in (-1, 367, 2**32 + 5)),
+        *(({"max_tokens": bad}, "max_tokens") for bad in (0, -1, 1.5, "5", None, math.nan)),
+        *(({"logprobs": bad}, "logprobs") for bad in (-1, 368, 0.5, True)),
+        ({"params": SamplingParams(temperature=-1)}, "temperature"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_named(change: dict[str, object], name: str) -> None:
+    engine = engine_of(FakeModel())
+    request = Request(prompt_of(3), PARAMS, 5)
+    with pytest.raises(UsageError, match=f"^(the )?{name}"):
+        engine.submit(replace(request, **change))  # type: ignore[arg-type]
+    assert engine.idle
+
+
+def test_numpy_integers_are_numbers() -> None:
+    model = FakeModel()
+    engine = engine_of(model)
+    plain = Request((5, 6, 7), PARAMS, 3, logprobs=1)
+    odd = Request(tuple(np.array([5, 6, 7])), PARAMS, np.int64(3), logprobs=np.int32(1))  # type: ignore[arg-type]
+    assert run(engine, engine.submit(odd)).tokens == expected_tokens(model, plain)
+
+
+def test_ids_beyond_the_tokenizer_are_never_chosen() -> None:
+    model = FakeModel()
+    engine = engine_of(model, vocab=300)
+    hot = SamplingParams(temperature=50.0, top_k=0, top_p=1.0)
+    state = run(engine, engine.submit(Request((1,), hot, 200)))
+    assert max(state.ids) < 300
+    with pytest.raises(UsageError, match="token id"):
+        engine.submit(Request((300,), PARAMS, 1))
+
+
+# ---- Cancelling and failing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 9])
+def test_cancel_frees_everything_at_any_moment(steps: int) -> None:
+    model = FakeModel(chunk=16)
+    engine = engine_of(model, chunk=16)
+    state, other = (engine.submit(Request(prompt_of(40, seed=n), PARAMS, 20)) for n in range(2))
+    for _ in range(steps):
+        engine.step()
+    engine.cancel(state)
+    engine.check_integrity()
+    assert (state.phase, state.finish_reason) == ("finished", "cancelled")
+    assert not any(table.held for table in state.tables)
+    assert run(engine, other).tokens == expected_tokens(model, other.request)
+    engine.cancel(state)
+    assert other.finish_reason == "length"
+
+
+def test_a_waiting_request_can_be_cancelled() -> None:
+    engine = engine_of(FakeModel())
+    first, second = (engine.submit(Request(prompt_of(9), PARAMS, 3)) for _ in range(2))
+    engine.step()
+    engine.cancel(second)
+    assert (second.tokens, second.finish_reason) == ([], "cancelled")
+    assert len(run(engine, first).tokens) == 3
+
+
+class FailingModel(FakeModel):
+    """Raises in its third step, or makes a logit that is no number there."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__(chunk=16)
+        self.error = error
+
+    def forward(self, step: StepInput) -> Float32:
+        logits = super().forward(step)
+        if len(self.steps) == 3:
+            if self.error is not None:
+                raise self.error
+            logits[0, 3] = np.nan
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "reason"),
+    [
+        (NumericError("too large"), NumericError, "error"),
+        (MemoryError(), MemoryError, "error"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
+        (None, NumericError, "error"),
+    ],
+)
+def test_an_error_in_a_step_ends_its_request_and_frees_its_pages(
+    error: BaseException | None, raised: type[BaseException], reason: str
+) -> None:
+    model = FailingModel(error)
+    engine = engine_of(model, chunk=16)
+    state, other = (engine.submit(Request(prompt_of(40, seed=n), PARAMS, 20)) for n in range(2))
+    engine.step()
+    engine.step()
+    with pytest.raises(raised):
+        engine.step()
+    engine.check_integrity()
+    assert (state.phase, state.finish_reason) == ("finished", reason)
+    assert run(engine, other).tokens == expected_tokens(model, other.request)
+
+
+def test_an_error_in_the_observer_ends_the_request() -> None:
+    def broken(plan: StepPlan, step: StepInput, logits: Float32) -> None:
+        raise ValueError("broken")
+
+    engine = engine_of(FakeModel(), observer=broken)
+    state = engine.submit(Request(prompt_of(4), PARAMS, 20))
+    with pytest.raises(ValueError, match="broken"):
+        engine.step()
+    assert state.finish_reason == "error"
+    assert engine.idle
+
+
+def test_the_observer_sees_every_step() -> None:
+    seen: list[tuple[StepPlan, int, Float32]] = []
+    model = FakeModel(chunk=8)
+    engine = engine_of(
+        model, chunk=8, observer=lambda plan, step, logits: seen.append((plan, step.rows, logits.copy()))
+    )
+    state = run(engine, engine.submit(Request(prompt_of(21), PARAMS, 3)))
+    assert [rows for _, rows, _ in seen] == [8, 8, 5, 1, 1]
+    for plan, rows, logits in seen:
+        (share,) = plan.sequences
+        assert (plan.rows, share.rows, share.request) == (rows, rows, state.number)
+        assert len(logits) == share.samples
+        if share.samples:
+            np.testing.assert_array_equal(logits[0], model.expected_logits(state.ids[: share.end]))
+
+
+def test_pools_too_small_for_the_context_are_refused() -> None:
+    model = FakeModel(context=64)
+    with pytest.raises(UsageError, match=r"too small.*context of 256"):
+        engine_of(model, context=256)
+
+
+# ---- Hidden states ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 7, 32, 200])
+def test_hidden_states_of_every_position(rows: int) -> None:
+    model = FakeModel(chunk=rows)
+    engine = engine_of(model, chunk=rows)
+    ids = prompt_of(90)
+    parts = list(engine.hidden_states(ids, rows))
+    engine.check_integrity()
+    assert max(map(len, parts)) <= rows
+    logits = model.head(np.concatenate(parts))
+    for n in range(len(ids)):
+        np.testing.assert_array_equal(logits[n], model.expected_logits(ids[: n + 1]))
+
+
+def test_hidden_states_left_early_free_their_pages() -> None:
+    engine = engine_of(FakeModel(chunk=8), chunk=8)
+    states = engine.hidden_states(prompt_of(90), 8)
+    next(states)
+    next(states)
+    del states
+    engine.check_integrity()
+
+
+def test_hidden_states_leave_unfinished_requests_alone() -> None:
+    model = FakeModel()
+    engine = engine_of(model)
+    state = engine.submit(Request(prompt_of(60), PARAMS, 20))
+    for _ in range(4):
+        engine.step()
+    with pytest.raises(UsageError, match="unfinished generation"):
+        engine.hidden_states(prompt_of(CONTEXT), 32)
+    assert run(engine, state).tokens == expected_tokens(model, state.request)
+    assert sum(map(len, engine.hidden_states(prompt_of(CONTEXT), 32))) == CONTEXT
+
+
+# ---- The arrays of a step ---------------------------------------------------------------------------------------
+
+
+@given(
+    parts=st.lists(st.tuples(st.integers(0, 90), st.integers(1, 40)), min_size=1, max_size=4),
+    window=st.integers(1, 70),
+    logits=st.sampled_from(["all", "last", "none"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_arrays_are_those_made_by_hand(parts: list[tuple[int, int]], window: int, logits: str) -> None:
+    """Against ``StepMaker``, which shares no code with ``build_step``; page ids differ, what they stand for may not."""
+    layout = group_layers([window, None], [1, 1], [2, 2])
+    pools = [PagePool(40), PagePool(40)]
+    maker = StepMaker(layout, [40, 40])
+    sequences, chunks = [], []
+    for number, (before, rows) in enumerate(parts):
+        tables = [PageTable(pool, g.window, 200) for pool, g in zip(pools, layout.groups, strict=True)]
+        by_hand = maker.sequence()
+        if before:
+            maker.step((by_hand, [0] * before))
+        for table in tables:
+            table.grow(before)
+            table.let_go_behind(before)
+            table.grow(before + rows)
+        ids = list(range(100 * number, 100 * number + rows))
+        wanted: Sequence[int] = {"all": range(rows), "last": [rows - 1], "none": []}[logits]
+        sequences.append(SequenceRows(ids, before, tables, wanted))
+        chunks.append((by_hand, ids))
+    step, expected = build_step(sequences, layout.groups), maker.step(*chunks, logits=logits)  # type: ignore[arg-type]
+    for name in ("ids", "positions", "sequences", "first_key", "last_key", "logit_rows"):
+        array = getattr(step, name)
+        np.testing.assert_array_equal(array, getattr(expected, name), err_msg=name)
+        assert array.dtype == np.int32
+        assert array.flags.c_contiguous
+    for group in range(2):
+        mine, theirs = step.page_tables[group], expected.page_tables[group]
+        assert mine.dtype == np.int32
+        np.testing.assert_array_equal(mine < 0, theirs < 0)
+        held = mine[mine >= 0]
+        assert len(set(held.tolist())) == held.size
+        place = {int(page): place for place, page in np.ndenumerate(mine) if page >= 0}
+        expected_place = {int(page): place for place, page in np.ndenumerate(theirs) if page >= 0}
+        for slot, expected_slot in zip(step.slots[group].tolist(), expected.slots[group].tolist(), strict=True):
+            assert slot % PAGE == expected_slot % PAGE
+            assert place[slot // PAGE] == expected_place[expected_slot // PAGE]
