@@ -1,0 +1,144 @@
+"""From a file's name to a session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+from cabochon.checkpoint.demo import Progress
+from cabochon.checkpoint.dequantize import dequantize
+from cabochon.checkpoint.load import Checkpoint, load_checkpoint
+from cabochon.errors import RunError, UsageError
+from cabochon.kvcache.pages import plan_pages
+from cabochon.kvcache.store import KVStore, page_bytes
+from cabochon.model.config import GemmaConfig
+from cabochon.model.layout import kv_layout
+from cabochon.model.model import Model
+from cabochon.model.torch_model import build_torch_model
+from cabochon.sampling.params import whole_number
+from cabochon.session.session import LOGIT_ROWS, Session
+from cabochon.text.tokenizer import Tokenizer
+from cabochon.types import Activations, BackendName, KVType
+
+CONTEXT = 4096
+"""Tokens that memory is reserved for unless told otherwise, or the model's context if less."""
+
+CHUNK = 512
+"""Rows of a prompt in one step, at most."""
+
+
+def load(
+    model: str | Path = "demo",
+    *,
+    backend: BackendName | Literal["auto"] = "auto",
+    threads: int | None = None,
+    context: int | None = None,
+    chunk: int | None = None,
+    activations: Activations = "int8x2",
+    kv_type: KVType = "f16",
+    whole_context: bool = False,
+    progress: Progress | None = None,
+) -> Session:
+    """Opens a model: a GGUF file, a directory with one, or ``demo`` for the packaged Gemma 3 270M.
+
+    ``backend`` is ``native`` (what ``auto`` takes) or ``torch``, the reference in float32. ``threads`` is the number of
+    CPU threads, by default the physical cores this process may use. Memory for ``context`` tokens is reserved now:
+    4,096 by default, or the model's own context if that is less. ``chunk`` rows of a prompt are run at a time; it
+    changes speed and memory, but no result. ``activations`` is how values enter the native backend's products with
+    quantised weights, and ``kv_type`` how keys and values are stored. ``whole_context`` makes room for steps of as many
+    rows as the context has tokens, which ``verify`` needs. ``progress`` is told (done, in all) while work is under way
+    that may take long.
+
+    Raises:
+        UsageError: an argument cannot be; the message names it.
+        CheckpointError: there is no sound model of a known kind there.
+        MissingDependencyError: the demo's package or PyTorch is not installed.
+        RunError: there is not enough memory.
+    """
+    start = time.perf_counter()
+    _check_choice("backend", backend, ("auto", *get_args(BackendName)))
+    _check_choice("activations", activations, get_args(Activations))
+    _check_choice("kv_type", kv_type, get_args(KVType))
+    if backend == "torch" and activations != "int8x2":
+        raise UsageError(f"activations {activations} is of the native backend; the torch backend computes in float32")
+    chunk = CHUNK if chunk is None else whole_number("chunk", chunk, at_least=1)
+    if threads is not None:
+        threads = whole_number("threads", threads, at_least=1)
+    if context is not None:
+        context = whole_number("context", context, at_least=1)
+    checkpoint = load_checkpoint(model, progress=progress)
+    context = _context(checkpoint.config, context)
+    chunk = min(chunk, context)
+    rows = context if whole_context else chunk
+    tokenizer = Tokenizer.from_gguf(checkpoint.tokenizer)
+    store = _store(checkpoint.config, context, rows, kv_type)
+    build: Callable[[Checkpoint, KVStore], Model] = (
+        partial(_torch_model, threads=threads)
+        if backend == "torch"
+        else partial(_native_model, threads=threads, activations=activations, rows=rows, progress=progress)
+    )
+    return Session(
+        build(checkpoint, store),
+        tokenizer,
+        context=context,
+        chunk=chunk,
+        rows=rows,
+        name=checkpoint.name,
+        load_s=time.perf_counter() - start,
+    )
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _context(config: GemmaConfig, asked: int | None) -> int:
+    if asked is None:
+        return min(CONTEXT, config.context_length)
+    if asked > config.context_length:
+        raise UsageError(f"context {asked} is more than the {config.context_length} tokens this model was made for")
+    return asked
+
+
+def _store(config: GemmaConfig, context: int, rows: int, kv_type: KVType) -> KVStore:
+    layout = kv_layout(config)
+    pages = plan_pages(layout.groups, context, rows)
+    try:
+        return KVStore(layout, pages, kv_type)
+    except MemoryError:
+        size = sum(page_bytes(group, kv_type) * n for group, n in zip(layout.groups, pages, strict=True))
+        raise RunError(
+            f"no memory for {size / 2**20:,.0f} MiB of keys and values for {context} tokens; ask for a smaller context"
+        ) from None
+
+
+def _native_model(
+    checkpoint: Checkpoint,
+    store: KVStore,
+    *,
+    threads: int | None,
+    activations: Activations,
+    rows: int,
+    progress: Progress | None,
+) -> Model:
+    from cabochon.model.native_model import build_native_model
+
+    return build_native_model(
+        checkpoint.config,
+        checkpoint.tensors,
+        store,
+        threads=threads,
+        activations=activations,
+        max_rows=rows,
+        max_logit_rows=LOGIT_ROWS,
+    )
+
+
+def _torch_model(checkpoint: Checkpoint, store: KVStore, *, threads: int | None) -> Model:
+    return build_torch_model(
+        checkpoint.config, lambda name: dequantize(checkpoint.tensors[name]), store, threads=threads
+    )

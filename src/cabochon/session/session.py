@@ -1,0 +1,259 @@
+"""One loaded model, its tokenizer and its engine."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+
+from cabochon.engine.engine import Engine, Observer, pools_for
+from cabochon.engine.request import Limits, Request
+from cabochon.errors import ContextLengthError, UsageError
+from cabochon.model.model import Model
+from cabochon.sampling.params import whole_number
+from cabochon.sampling.sampler import check_finite, with_logprobs
+from cabochon.session.results import Generation, Score
+from cabochon.session.stream import Stream
+from cabochon.text.stop import StopStrings
+from cabochon.text.tokenizer import Tokenizer
+from cabochon.types import Float32, SamplingParams, TokenOut
+
+LOGIT_ROWS = 32
+"""The most rows whose logits are asked for at once."""
+
+MAX_TOKENS = 128
+"""Tokens of a generation unless told otherwise."""
+
+
+class Session:
+    """Generates and scores with one model. For use by one thread at a time; ``load`` makes one.
+
+    Several streams may be open at once: they take turns in order of arrival, and each gives what it would give alone.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        *,
+        context: int,
+        chunk: int,
+        rows: int | None = None,
+        name: str = "",
+        load_s: float = 0.0,
+        defaults: SamplingParams | None = None,
+    ) -> None:
+        """``model`` takes ``rows`` rows a step (``chunk`` unless given); its store's pages were planned for them."""
+        self.tokenizer = tokenizer
+        self.chunk = chunk
+        self.rows = rows or chunk
+        """The most rows of one step of the model; ``verify`` needs them all, generation takes ``chunk``."""
+        self.name = name
+        """What the model calls itself."""
+        self.load_s = load_s
+        """Seconds that loading took."""
+        self.defaults = defaults or SamplingParams()
+        """Sampling where a call says nothing else; the seed is then random."""
+        self.limits = Limits(context, min(tokenizer.vocab_size, model.config.vocab))
+        self.config = model.config
+        """The model's description."""
+        self._pools = pools_for(model.store)
+        self._model: Model | None = model
+        self._engine = self.new_engine()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt and its continuation."""
+        return self.limits.context
+
+    @property
+    def model(self) -> Model:
+        """The loaded model; raises ``UsageError`` once the session is closed."""
+        return self._check_open()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no generation is unfinished."""
+        return self._engine.idle
+
+    def new_engine(self, observer: Observer | None = None) -> Engine:
+        """Another engine over the same pages. Only one may have unfinished requests at a time."""
+        return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
+
+    def close(self) -> None:
+        """Ends what is running and lets the model go. Closing twice does nothing."""
+        if self._model is not None:
+            self._engine.cancel_all()
+            self._model = None
+
+    def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
+        """Ids of a text, BOS in front as in a prompt unless ``bos`` is false. No text becomes a control token."""
+        return self.tokenizer.encode(text, bos=bos)
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """Text of ids; raises ``UsageError`` for one outside the vocabulary."""
+        return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in ids)
+
+    def request(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+    ) -> Request:
+        """A generation to be done, checked; arguments and errors are those of ``generate``."""
+        self._check_open()
+        default = self.defaults
+        params = SamplingParams(
+            temperature=default.temperature if temperature is None else temperature,
+            top_k=default.top_k if top_k is None else top_k,
+            top_p=default.top_p if top_p is None else top_p,
+            min_p=default.min_p if min_p is None else min_p,
+            seed=secrets.randbits(64) if seed is None else seed,
+        )
+        stop_ids = frozenset(() if ignore_eos else self.config.eos_ids)
+        return self.limits.check(Request(self.prompt_ids(prompt), params, max_tokens, stop_ids, logprobs))
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Iterable[str] = (),
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+    ) -> Generation:
+        """Continues ``prompt``: a text, which gets BOS in front, or ids, which are taken as they are.
+
+        ``max_tokens`` is cut to what the context leaves; both end a text with ``length``. Sampling is as in
+        ``docs/sampling.md``: None takes the default, and for ``seed`` a new random one. The text ends before the first
+        of the ``stop`` strings, and at the model's end-of-text ids unless ``ignore_eos``. ``logprobs`` asks for
+        log-probabilities: of the chosen token, and of that many of the most probable.
+
+        Raises:
+            ContextLengthError: the prompt leaves no room for a token.
+            UsageError: an argument cannot be; the message names it.
+            NumericError: a value left the range of its type; the message names the remedy.
+        """
+        stream = self.stream(
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            stop=stop,
+            ignore_eos=ignore_eos,
+            logprobs=logprobs,
+        )
+        with stream:
+            for _ in stream:
+                pass
+        return stream.result
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = MAX_TOKENS,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Iterable[str] = (),
+        ignore_eos: bool = False,
+        logprobs: int | None = None,
+    ) -> Stream:
+        """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for."""
+        request = self.request(
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            logprobs=logprobs,
+        )
+        return Stream(self._engine, request, self.tokenizer, StopStrings(stop), self.load_s)
+
+    def score(self, prompt: str | Sequence[int], *, top_logprobs: int = 0) -> Score:
+        """Log-probability of every token of ``prompt`` (as for ``generate``), run through the cache in chunks.
+
+        Raises as ``generate`` does; ``ContextLengthError`` if the text is longer than the context.
+        """
+        self._check_open()
+        ids = self.limits.check_ids("prompt", self.prompt_ids(prompt))
+        top = whole_number("top_logprobs", top_logprobs, at_least=0, at_most=self.limits.vocab)
+        if len(ids) > self.context:
+            raise ContextLengthError(f"the text has {len(ids)} tokens, more than the context of {self.context}")
+        tokens = [
+            self._scored(ids[position], logits, position, top)
+            for position, logits in zip(range(1, len(ids)), self._logits(ids), strict=False)
+        ]
+        logprobs = [token.logprob for token in tokens if token.logprob is not None]
+        return Score(
+            token_ids=ids,
+            logprobs=(None, *logprobs),
+            perplexity=_perplexity(logprobs),
+            top=(None, *(token.top for token in tokens)) if top else None,
+        )
+
+    def prompt_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        """Ids of a prompt; raises ``UsageError`` if it is empty or no prompt at all."""
+        if isinstance(prompt, bytes):
+            raise UsageError("a prompt must be a text or a list of token ids, not bytes; decode them first")
+        if isinstance(prompt, str):
+            if not prompt:
+                raise UsageError("the prompt is empty; to begin from nothing, give the id of BOS instead of a text")
+            return tuple(self.tokenize(prompt))
+        try:
+            return tuple(prompt)
+        except TypeError:
+            raise UsageError(f"a prompt must be a text or a list of token ids, not {prompt!r}") from None
+
+    def _check_open(self) -> Model:
+        if self._model is None:
+            raise UsageError("the session is closed")
+        return self._model
+
+    def _logits(self, ids: Sequence[int]) -> Iterator[Float32]:
+        """Logits [V] after each id, computed a few rows at a time."""
+        for hidden in self._engine.hidden_states(ids, self.chunk):
+            for first in range(0, len(hidden), LOGIT_ROWS):
+                yield from self.model.head(hidden[first : first + LOGIT_ROWS])
+
+    def _scored(self, token_id: int, logits: Float32, position: int, top: int) -> TokenOut:
+        check_finite(logits, position)
+        return with_logprobs(token_id, logits, self.limits.vocab, top)
+
+
+def _perplexity(logprobs: Sequence[float]) -> float | None:
+    if not logprobs:
+        return None
+    surprise = -math.fsum(logprobs) / len(logprobs)
+    return math.exp(surprise) if surprise < math.log(sys.float_info.max) else math.inf

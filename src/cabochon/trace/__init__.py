@@ -1,0 +1,1 @@
+"""What every step did, shown and proved."""
