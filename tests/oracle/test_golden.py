@@ -1,0 +1,28 @@
+"""The real Gemma 3 270M beside recorded figures: the beginning of what ``benchmarks/golden.py`` measures in full."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "golden.py"
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize(
+    ("backend", "size"),
+    [
+        ("native", ["--tokens=300", "--prompts=4", "--steps=12"]),
+        ("torch", ["--tokens=100", "--prompts=1", "--steps=8"]),
+    ],
+)
+def test_the_beginning_agrees_with_recorded_figures(backend: str, size: list[str], real_model_path: Path) -> None:
+    if backend == "native":
+        pytest.importorskip("cabochon.model.native_model")
+    command = [sys.executable, str(SCRIPT), f"--backend={backend}", f"--model={real_model_path}", *size]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" OK\n") == 3, done.stdout
