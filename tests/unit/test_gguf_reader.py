@@ -147,24 +147,14 @@ def test_reads_files_of_the_gguf_package(tmp_path: Path) -> None:
     assert file.tensors["w"].data.tobytes() == values(4, 32).tobytes()
 
 
-def test_data_is_read_only_and_survives_release(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "f.gguf", {}, [quantize("w", values(1024, 1024), WeightType.F32)])
+def test_data_is_read_only(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "f.gguf", {"list": np.arange(3)}, small_tensors())
     file = read_gguf(tmp_path / "f.gguf")
-    tensor = file.tensors["w"]
-    with pytest.raises(ValueError, match="read-only"):
-        tensor.data[0] = 1
-    whole = tensor.data.tobytes()
-    held = resident(file.path)
-    file.release(tensor)
-    assert held - resident(file.path) >= 4096 - 8
-    assert tensor.data.tobytes() == whole
-
-
-def resident(path: Path) -> int:
-    """KiB of the file's mapping that are in memory."""
-    sections = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
-    mine = [section for section in sections if str(path) in section]
-    return sum(int(kib) for section in mine for kib in re.findall(r"^Rss: +(\d+) kB", section, re.MULTILINE))
+    listed = file.metadata["list"]
+    assert isinstance(listed, np.ndarray)
+    for values in (file.tensors["a"].data, listed):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 1
 
 
 # Bad files. A file is put together from its parts so that each fault can be put in one place.
@@ -211,10 +201,10 @@ BAD_FILES: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "version 1": (assembled(version=1), UnsupportedError, "version 1"),
     "version 4": (assembled(version=4), UnsupportedError, "version 4"),
     "big-endian": (assembled(version=0x03000000), UnsupportedError, "big-endian"),
-    "tensor count": (assembled(counts=(HUGE, 0)), CheckpointError, f"{HUGE} tensors"),
+    "tensor count": (assembled(counts=(HUGE, 0)), CheckpointError, f"{HUGE} tensors; more than 65536 is"),
     "tensor count below the limit": (assembled(counts=(MAX_ENTRIES, 0)), CheckpointError, "more than fit"),
     "tensor count off by one": (assembled(rows=(row(),), counts=(2, 0)), CheckpointError, "name is empty"),
-    "metadata count": (assembled(counts=(0, HUGE)), CheckpointError, f"{HUGE} metadata entries"),
+    "metadata count": (assembled(counts=(0, HUGE)), CheckpointError, "more than 65536 is not plausible"),
     "metadata count below the limit": (assembled(counts=(0, MAX_ENTRIES)), CheckpointError, "more than fit"),
     "key length": (assembled((struct.pack("<Q", HUGE),), counts=(0, 1)), CheckpointError, "metadata key of"),
     "key beyond the end": (assembled((struct.pack("<Q", 9999),), counts=(0, 1)), CheckpointError, "file ends"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -188,13 +190,32 @@ def test_tokenizer_metadata_source_and_name(tmp_path: Path) -> None:
     assert load_checkpoint(unnamed).name == "some"
 
 
-def test_released_tensors_stay_readable(tmp_path: Path) -> None:
+def test_released_tensors_leave_memory_and_stay_readable(tmp_path: Path) -> None:
+    weights = tiny_weights(CONFIG)
+    checkpoint = load_checkpoint(write_tiny_gguf(tmp_path / "t.gguf", CONFIG, weights))
+    embedding = checkpoint.tensors["embedding"]
+    whole = embedding.data.tobytes()
+    held = resident(checkpoint.source)
+    checkpoint.release(embedding)
+    # All but the pages it shares with its neighbours.
+    assert held - resident(checkpoint.source) >= (len(whole) - 2 * mmap.PAGESIZE) / 1024
+    assert embedding.data.tobytes() == whole == weights["embedding"].tobytes()
+
+
+def test_release_of_any_tensor_is_harmless(tmp_path: Path) -> None:
     weights = tiny_weights(CONFIG)
     checkpoint = load_checkpoint(write_tiny_gguf(tmp_path / "t.gguf", CONFIG, weights))
     for name, tensor in checkpoint.tensors.items():
         checkpoint.release(tensor)
         assert tensor.data.tobytes() == weights[name].tobytes()
     checkpoint.release(quantize("elsewhere", np.zeros(99999, np.float32), WeightType.F32))
+
+
+def resident(path: Path) -> int:
+    """KiB of the file's mapping that are in memory."""
+    sections = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    mine = [section for section in sections if str(path) in section]
+    return sum(int(kib) for section in mine for kib in re.findall(r"^Rss: +(\d+) kB", section, re.MULTILINE))
 
 
 # Where a model is looked for.
