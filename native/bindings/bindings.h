@@ -33,6 +33,7 @@ NewArray<T> new_array(std::initializer_list<size_t> shape) {
   return NewArray<T>(data, shape, owner);
 }
 
+void bind_check(nb::module_& m);
 void bind_numerics(nb::module_& m);
 
 }  // namespace cabochon

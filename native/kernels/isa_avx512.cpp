@@ -1,15 +1,17 @@
 // The kernels for AVX-512 with VNNI.
 #define CABOCHON_ISA avx512
+// Sums of sixteen lanes that fit the registers together with what a sum needs.
+#define CABOCHON_ACCUMULATORS 24
 #include "simd/avx512.h"
-// The order matters: each file builds on those before it.
+// The kernels are written over what the file above declares.
+#include "kernels/attention.inl"
 #include "kernels/kernels.h"
-#include "kernels/math.inl"
 #include "kernels/rows.inl"
 
 namespace cabochon {
 
 const Kernels& avx512_kernels() {
-  static const Kernels kernels{"avx512", {}, avx512::row_kernels(), {}};
+  static const Kernels kernels{"avx512", {}, avx512::row_kernels(), avx512::attention_kernels()};
   return kernels;
 }
 

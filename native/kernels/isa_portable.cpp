@@ -1,15 +1,17 @@
 // The kernels for every machine.
 #define CABOCHON_ISA portable
+// Sums of sixteen lanes that fit the registers together with what a sum needs.
+#define CABOCHON_ACCUMULATORS 6
 #include "simd/portable.h"
-// The order matters: each file builds on those before it.
+// The kernels are written over what the file above declares.
+#include "kernels/attention.inl"
 #include "kernels/kernels.h"
-#include "kernels/math.inl"
 #include "kernels/rows.inl"
 
 namespace cabochon {
 
 const Kernels& portable_kernels() {
-  static const Kernels kernels{"portable", {}, portable::row_kernels(), {}};
+  static const Kernels kernels{"portable", {}, portable::row_kernels(), portable::attention_kernels()};
   return kernels;
 }
 

@@ -1,6 +1,7 @@
-// The row kernels over sixteen lanes. Included after kernels/math.inl.
+// The row kernels over sixteen lanes. Included after one of simd/*.h.
 #pragma once
 
+#include "kernels/math.inl"
 #include "kernels/rows.h"
 
 namespace cabochon::CABOCHON_ISA {
@@ -107,12 +108,12 @@ inline void store_int8(const float* x, int64_t n, int8_t* out, int64_t stride, f
       finite &= a < kInfinity;
       largest = a > largest ? a : largest;
     }
-    const float inverse = 127.0f / largest;
-    const bool usable = finite && inverse < kInfinity;
+    const bool usable = finite && largest >= 0x1p-100f;
+    const float inverse = usable ? 127.0f / largest : 0.0f;
     for (int64_t i = 0; i < count; i += 16) {
       int32_t q[16];
       const F32x16 v = load_up_to(x + first + i, count - i);
-      store_i32(q, round_i32(v * broadcast(usable ? inverse : 0.0f)));
+      store_i32(q, round_i32(v * broadcast(inverse)));
       for (int64_t j = 0; j < 16 && i + j < count; ++j) {
         out[(first + i + j) * stride] = static_cast<int8_t>(q[j]);
       }
