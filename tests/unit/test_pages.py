@@ -207,3 +207,14 @@ def test_check_integrity_sees_a_free_list_out_of_step() -> None:
     pool._free.append(2)
     with pytest.raises(AssertionError, match="free pages"):
         pool.check_integrity([])
+
+
+def test_a_table_that_let_all_go_can_be_filled_again() -> None:
+    pool = PagePool(4)
+    table = PageTable(pool, None, 128)
+    table.grow(100)
+    table.let_go_all()
+    assert (len(table.entries), table.held, table.missing(40)) == (0, [], 2)
+    table.grow(40)
+    pool.check_integrity([table])
+    assert len(table.held) == 2
