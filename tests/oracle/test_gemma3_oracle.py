@@ -40,6 +40,7 @@ CASES: dict[str, Case] = {
     "a long text on scaled global layers": (tiny_config(**SMALL, layers=3, pattern=2, window=8), 300, {}),
     "a head of its own": (tiny_config(**SMALL, layers=2, pattern=2, window=8, tied_head=False), 30, {}),
     "capped logits": (tiny_config(**SMALL, layers=2, window=8, final_softcap=30.0), 30, {"logit_scale": 30.0}),
+    "an epsilon that shows": (tiny_config(**SMALL, layers=2, pattern=2, window=8, rms_eps=0.125), 30, {}),
     "scores near 200": (tiny_config(**SMALL, layers=2, pattern=2, window=8), 30, {"score_scale": 50.0}),
 }
 

@@ -92,8 +92,8 @@ def _int8(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
     dim = x.shape[-1]
     blocks = functional.pad(x, (0, -dim % block)).view(*x.shape[:2], -1, block)  # [T, G, blocks, block]
     largest = blocks.abs().amax(dim=-1, keepdim=True)  # [T, G, blocks, 1]
-    factor = torch.where(largest > 0, 127 / largest, 0)
-    q = (blocks * factor).nan_to_num(0).round().clamp(-127, 127).to(torch.int8)
+    # A block of zeros gives 0 * inf here; it and blocks that hold no number become 0.
+    q = (blocks * (127 / largest)).nan_to_num(0).round().clamp(-127, 127).to(torch.int8)
     return q.flatten(2)[..., :dim], (largest / 127).squeeze(-1)
 
 
