@@ -22,7 +22,9 @@ ALL = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
 GREEDY = replace(ALL, temperature=0.0)
 
 # Few distinct values: ties are common.
-LOGITS = arrays(np.float32, st.integers(1, 40), elements=st.sampled_from([-30.0, -1.5, -1.0, 0.0, 0.25, 2.0, 3.0, 9.0]))
+LOGITS = arrays(
+    np.float32, st.integers(1, 40), elements=st.sampled_from([-30.0, -1.5, -1.0, -0.0, 0.0, 0.25, 2.0, 3.0, 9.0])
+)
 
 
 def row(*values: float) -> Float32:
@@ -148,6 +150,14 @@ def test_candidates_are_ordered_by_logit_then_id(logits: Float32, k: int) -> Non
     expected = ids_in_order(logits)[: k or None]
     assert c.ids.tolist() == expected
     assert c.logits.tolist() == [float(logits[i]) for i in expected]
+
+
+def test_a_whole_vocabulary_is_ordered_as_a_part_of_it() -> None:
+    logits = np.random.default_rng(4).normal(0, 3, 5000).astype(np.float32)
+    logits[::7] = np.round(logits[::7])
+    whole, part = filters.candidates(logits), filters.candidates(logits, 4999)
+    assert whole.ids[:-1].tolist() == part.ids.tolist()
+    assert whole.ids.tolist() == ids_in_order(logits)
 
 
 def test_a_tie_at_the_border_of_top_k_adds_no_token() -> None:

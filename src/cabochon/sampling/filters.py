@@ -32,8 +32,7 @@ def candidates(logits: Float32, most: int = 0) -> Candidates:
     """The ``most`` best ids of a row [V] of logits, in order; all of them if it is 0."""
     if 0 < most < len(logits):
         return Candidates(*numerics.top_k(logits, most))
-    # A stable sort of the negated row: equal logits stay in the order of their ids.
-    ids = np.argsort(-logits, kind="stable").astype(np.int32)
+    ids = _descending(logits)
     return Candidates(ids, logits[ids])
 
 
@@ -75,3 +74,18 @@ def draw(c: Candidates, u: float) -> int:
 def weights(c: Candidates) -> Float32:
     """Probabilities [n] up to a common factor: the best one's is exactly 1. Needs logits out of ``temperature``."""
     return numerics.exp(c.logits)
+
+
+def _descending(logits: Float32) -> Int32:
+    """All ids [V] by (logit descending, id ascending).
+
+    Two stable passes over halves of 16 bits, for which NumPy has a radix sort: some three times faster than a stable
+    sort of floats, and a vocabulary is sorted for every token where top-k is off.
+    """
+    # Subtracted from zero, so that both zeros are one. Of negative numbers all bits are turned, of others the first:
+    # then the bits, read as a whole number, rise with the value.
+    bits = (np.float32(0) - logits).view(np.uint32)
+    keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+    low = np.argsort(keys.astype(np.uint16), kind="stable")
+    high = np.argsort((keys >> 16).astype(np.uint16)[low], kind="stable")
+    return low[high].astype(np.int32)
