@@ -11,9 +11,9 @@ inline constexpr int kSliceInputs = 4;  // inputs that one integer dot instructi
 
 // Activations of some rows, quantised (docs/arithmetic.md section 3) in the order one instruction set wants.
 struct QuantizedRows {
-  const uint8_t* q;       // [rows][cols / 4][8]
-  const float* scales;    // [rows][cols / 32]
-  const int32_t* sums;    // [rows][cols / 16]: exact sums of q over half blocks
+  const uint8_t* q;     // [rows][cols / 4][8], written and read by the same set with the same `two_terms`
+  const float* scales;  // [rows][cols / 32]
+  const int32_t* sums;  // [rows][cols / 16]: exact sums of q over half blocks
 };
 
 struct LinearKernels {
@@ -21,7 +21,7 @@ struct LinearKernels {
   void (*quantize_row)(const float* x, int64_t cols, bool two_terms, uint8_t* q, float* scales, int32_t* sums);
 
   // y[t * y_stride + lane] for t in [0, rows) and the lanes of one group that exist (min(16, w.rows - 16*group)).
-  // `scratch` has linear_scratch_bytes; its content is not kept.
+  // `scratch` has linear_scratch_bytes and begins on a cache line; its content is not kept.
   void (*linear_group)(const PackedWeight& w, int64_t group, const QuantizedRows& x, int64_t rows, bool two_terms,
                        float* y, int64_t y_stride, uint8_t* scratch);
 

@@ -75,6 +75,7 @@ inline Mask16 lanes(int first, int last) {
 inline F32x16 select(Mask16 m, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
 }
+inline bool any(Mask16 m) { return _mm256_movemask_ps(_mm256_or_ps(m.lo, m.hi)) != 0; }
 
 inline F32x16 to_f32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline I32x16 round_i32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
@@ -128,71 +129,5 @@ inline float tree_max(F32x16 a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
-
-// ---- Integer dot products -------------------------------------------------------------------------------------
-struct Bytes64 {
-  __m256i lo, hi;
-};
-inline Bytes64 load_bytes(const uint8_t* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
-}
-inline Bytes64 operator&(Bytes64 a, uint8_t mask) {
-  const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
-  return {_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m)};
-}
-inline Bytes64 operator|(Bytes64 a, Bytes64 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
-template <int N>
-inline Bytes64 shift_right(Bytes64 a) {
-  return {_mm256_srli_epi16(a.lo, N), _mm256_srli_epi16(a.hi, N)};
-}
-template <int N>
-inline Bytes64 shift_left(Bytes64 a) {
-  return {_mm256_slli_epi16(a.lo, N), _mm256_slli_epi16(a.hi, N)};
-}
-
-// As int16: inputs (0, 2) and (1, 3) of rows 0-7 and 8-15, the pairs that vpmaddwd adds.
-struct Slice {
-  __m256i even_lo, odd_lo, even_hi, odd_hi;
-};
-inline Slice widen(Bytes64 a) {
-  const __m256i low_byte = _mm256_set1_epi16(0x00ff);
-  return {_mm256_and_si256(a.lo, low_byte), _mm256_srli_epi16(a.lo, 8), _mm256_and_si256(a.hi, low_byte),
-          _mm256_srli_epi16(a.hi, 8)};
-}
-inline constexpr int kSliceBytes = 128;
-inline void store_slice(uint8_t* p, const Slice& s) {
-  auto* out = reinterpret_cast<__m256i*>(p);
-  _mm256_storeu_si256(out, s.even_lo);
-  _mm256_storeu_si256(out + 1, s.odd_lo);
-  _mm256_storeu_si256(out + 2, s.even_hi);
-  _mm256_storeu_si256(out + 3, s.odd_hi);
-}
-inline Slice load_slice(const uint8_t* p) {
-  const auto* in = reinterpret_cast<const __m256i*>(p);
-  return {_mm256_loadu_si256(in), _mm256_loadu_si256(in + 1), _mm256_loadu_si256(in + 2), _mm256_loadu_si256(in + 3)};
-}
-
-inline constexpr int kActivationBytes = 8;
-inline void encode_activations(uint8_t* p, const int32_t* q) {
-  const int16_t values[4] = {static_cast<int16_t>(q[0]), static_cast<int16_t>(q[2]), static_cast<int16_t>(q[1]),
-                             static_cast<int16_t>(q[3])};
-  std::memcpy(p, values, 8);
-}
-
-template <bool TwoTerms>
-struct DotSum {
-  __m256i lo = _mm256_setzero_si256(), hi = _mm256_setzero_si256();
-  void add(const Slice& w, const uint8_t* activations) {
-    int32_t pairs[2];
-    std::memcpy(pairs, activations, 8);
-    const __m256i even = _mm256_set1_epi32(pairs[0]), odd = _mm256_set1_epi32(pairs[1]);
-    lo = _mm256_add_epi32(lo, _mm256_madd_epi16(w.even_lo, even));
-    hi = _mm256_add_epi32(hi, _mm256_madd_epi16(w.even_hi, even));
-    lo = _mm256_add_epi32(lo, _mm256_madd_epi16(w.odd_lo, odd));
-    hi = _mm256_add_epi32(hi, _mm256_madd_epi16(w.odd_hi, odd));
-  }
-  I32x16 total() const { return {lo, hi}; }
-};
 
 }  // namespace cabochon::CABOCHON_ISA

@@ -2,10 +2,7 @@
 #pragma once
 
 #ifdef CABOCHON_EMULATED  // the same source over SIMDe, to test this file's logic on machines without AVX-512
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
-#include <simde/x86/fma.h>
+#include "simd/simde_gaps.h"
 #else
 #include <immintrin.h>
 #endif
@@ -29,29 +26,11 @@ inline F32x16 broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline I32x16 broadcast_i32(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
-inline __mmask16 first_lanes(int n) { return static_cast<__mmask16>(n >= 16 ? 0xffffu : (n <= 0 ? 0u : (1u << n) - 1u)); }
-inline F32x16 load_n(const float* p, int n) {
-#ifdef CABOCHON_EMULATED
-  float lane[16] = {};
-  for (int i = 0; i < n && i < 16; ++i) {
-    lane[i] = p[i];
-  }
-  return {_mm512_loadu_ps(lane)};
-#else
-  return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
-#endif
+inline __mmask16 first_lanes(int n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xffffu : (n <= 0 ? 0u : (1u << n) - 1u));
 }
-inline void store_n(float* p, F32x16 a, int n) {
-#ifdef CABOCHON_EMULATED
-  float lane[16];
-  _mm512_storeu_ps(lane, a.v);
-  for (int i = 0; i < n && i < 16; ++i) {
-    p[i] = lane[i];
-  }
-#else
-  _mm512_mask_storeu_ps(p, first_lanes(n), a.v);
-#endif
-}
+inline F32x16 load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
+inline void store_n(float* p, F32x16 a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
 inline void store_i32(int32_t* p, I32x16 a) { _mm512_storeu_si512(p, a.v); }
 
 inline F32x16 operator+(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -64,6 +43,7 @@ inline Mask16 lanes(int first, int last) {
   return {static_cast<__mmask16>(first_lanes(last) & static_cast<__mmask16>(~first_lanes(first)))};
 }
 inline F32x16 select(Mask16 m, F32x16 yes, F32x16 no) { return {_mm512_mask_blend_ps(m.v, no.v, yes.v)}; }
+inline bool any(Mask16 m) { return m.v != 0; }
 inline F32x16 max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline F32x16 sqrt(F32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
@@ -79,9 +59,7 @@ inline F32x16 to_f32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline I32x16 round_i32(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline I32x16 operator+(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I32x16 operator-(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-inline F32x16 pow2(I32x16 n) {
-  return from_bits(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23));
-}
+inline F32x16 pow2(I32x16 n) { return from_bits(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23)); }
 
 inline float f16_to_f32(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 inline uint16_t f32_to_f16(float x) {
@@ -128,58 +106,5 @@ inline float tree_max(F32x16 a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
-
-// ---- Integer dot products -------------------------------------------------------------------------------------
-struct Bytes64 {
-  __m512i v;
-};
-inline Bytes64 load_bytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
-inline Bytes64 operator&(Bytes64 a, uint8_t mask) {
-  return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>(mask)))};
-}
-inline Bytes64 operator|(Bytes64 a, Bytes64 b) { return {_mm512_or_si512(a.v, b.v)}; }
-template <int N>
-inline Bytes64 shift_right(Bytes64 a) {
-  return {_mm512_srli_epi16(a.v, N)};
-}
-template <int N>
-inline Bytes64 shift_left(Bytes64 a) {
-  return {_mm512_slli_epi16(a.v, N)};
-}
-
-using Slice = Bytes64;  // vpdpbusd takes unsigned bytes as they are
-inline Slice widen(Bytes64 a) { return a; }
-inline constexpr int kSliceBytes = 64;
-inline void store_slice(uint8_t* p, const Slice& s) { _mm512_storeu_si512(p, s.v); }
-inline Slice load_slice(const uint8_t* p) { return load_bytes(p); }
-
-// q = 256 * hi + lo: four hi bytes, then four lo bytes.
-inline constexpr int kActivationBytes = 8;
-inline void encode_activations(uint8_t* p, const int32_t* q) {
-  for (int j = 0; j < 4; ++j) {
-    const int32_t hi = (q[j] + 128) >> 8;
-    p[j] = static_cast<uint8_t>(hi);
-    p[4 + j] = static_cast<uint8_t>(q[j] - 256 * hi);
-  }
-}
-
-template <bool TwoTerms>
-struct DotSum {
-  __m512i hi = _mm512_setzero_si512(), lo = _mm512_setzero_si512();
-  void add(const Slice& w, const uint8_t* activations) {
-    int32_t terms[2];
-    std::memcpy(terms, activations, 8);
-    if constexpr (TwoTerms) {
-      hi = _mm512_dpbusd_epi32(hi, w.v, _mm512_set1_epi32(terms[0]));
-    }
-    lo = _mm512_dpbusd_epi32(lo, w.v, _mm512_set1_epi32(terms[1]));
-  }
-  I32x16 total() const {
-    if constexpr (TwoTerms) {
-      return {_mm512_add_epi32(_mm512_slli_epi32(hi, 8), lo)};
-    }
-    return {lo};
-  }
-};
 
 }  // namespace cabochon::CABOCHON_ISA

@@ -1,7 +1,7 @@
 // Sixteen lanes in plain C++: the instruction set of every machine. Also the definition the others must equal.
 //
-// A file that includes one of simd/*.h first defines CABOCHON_ISA, the namespace its kernels live in. Everything here has
-// internal meaning only; no standard library templates are instantiated, so that no code built for a newer
+// A file that includes one of simd/*.h first defines CABOCHON_ISA, the namespace its kernels live in. Everything here
+// has internal meaning only; no standard library templates are instantiated, so that no code built for a newer
 // instruction set can be shared with files built for an older one.
 #pragma once
 
@@ -59,6 +59,14 @@ inline Mask16 less(F32x16 a, F32x16 b) { CABOCHON_EACH(Mask16, a.v[i] < b.v[i]);
 // Lanes first <= i < last.
 inline Mask16 lanes(int first, int last) { CABOCHON_EACH(Mask16, i >= first && i < last); }
 inline F32x16 select(Mask16 m, F32x16 yes, F32x16 no) { CABOCHON_EACH(F32x16, m.v[i] ? yes.v[i] : no.v[i]); }
+inline bool any(Mask16 m) {
+  for (const bool lane : m.v) {
+    if (lane) {
+      return true;
+    }
+  }
+  return false;
+}
 
 inline F32x16 to_f32(I32x16 a) { CABOCHON_EACH(F32x16, static_cast<float>(a.v[i])); }
 // Nearest even. Outside int32 (and for NaN) the result is INT32_MIN, as the x86 instructions give.
@@ -152,77 +160,6 @@ inline float tree_max(F32x16 a) {
   }
   return a.v[0];
 }
-
-// ---- Integer dot products -------------------------------------------------------------------------------------
-// Sixty-four unsigned weight bytes: 16 output rows, 4 inputs each, [row][input].
-struct Bytes64 {
-  uint8_t v[64];
-};
-inline Bytes64 load_bytes(const uint8_t* p) {
-  Bytes64 r;
-  std::memcpy(r.v, p, 64);
-  return r;
-}
-inline Bytes64 operator&(Bytes64 a, uint8_t mask) {
-  for (auto& b : a.v) {
-    b = b & mask;
-  }
-  return a;
-}
-inline Bytes64 operator|(Bytes64 a, Bytes64 b) {
-  for (int i = 0; i < 64; ++i) {
-    a.v[i] = a.v[i] | b.v[i];
-  }
-  return a;
-}
-// Shifts by 0..7 of each byte; bits that leave a byte are lost here, but on other instruction sets may enter its
-// neighbour: always mask with & afterwards.
-template <int N>
-inline Bytes64 shift_right(Bytes64 a) {
-  for (auto& b : a.v) {
-    b = static_cast<uint8_t>(b >> N);
-  }
-  return a;
-}
-template <int N>
-inline Bytes64 shift_left(Bytes64 a) {
-  for (auto& b : a.v) {
-    b = static_cast<uint8_t>(b << N);
-  }
-  return a;
-}
-
-// The same weights in the form the dot product wants, kept when many rows of activations meet them.
-using Slice = Bytes64;
-inline Slice widen(Bytes64 a) { return a; }
-inline constexpr int kSliceBytes = 64;
-inline void store_slice(uint8_t* p, const Slice& s) { std::memcpy(p, s.v, 64); }
-inline Slice load_slice(const uint8_t* p) { return load_bytes(p); }
-
-// Four quantised activations take 8 bytes in every instruction set's own order.
-inline constexpr int kActivationBytes = 8;
-inline void encode_activations(uint8_t* p, const int32_t* q) {
-  for (int j = 0; j < 4; ++j) {
-    const auto value = static_cast<int16_t>(q[j]);
-    std::memcpy(p + 2 * j, &value, 2);
-  }
-}
-
-// Exact integer sums of 16 rows. TwoTerms is false when every |activation| <= 127.
-template <bool TwoTerms>
-struct DotSum {
-  int32_t v[16] = {};
-  void add(const Slice& w, const uint8_t* activations) {
-    int16_t a[4];
-    std::memcpy(a, activations, 8);
-    for (int row = 0; row < 16; ++row) {
-      for (int j = 0; j < 4; ++j) {
-        v[row] += w.v[4 * row + j] * a[j];
-      }
-    }
-  }
-  I32x16 total() const { CABOCHON_EACH(I32x16, v[i]); }
-};
 
 #undef CABOCHON_EACH
 
