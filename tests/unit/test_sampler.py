@@ -194,8 +194,10 @@ def test_top_p_sees_the_distribution_after_temperature(t: float, kept: set[int])
 
 
 def test_min_p_keeps_what_is_exactly_at_its_border() -> None:
-    assert support(row(0, 0, -0.7), replace(ALL, min_p=0.5)) == {0, 1}
-    assert support(row(0, 0, -0.69), replace(ALL, min_p=0.5)) == {0, 1, 2}
+    c = filters.temperature(filters.candidates(row(3, 2, 1)), 1.0)
+    border = filters.weights(c)[1]
+    assert filters.min_p(c, float(border)).ids.tolist() == [0, 1]
+    assert filters.min_p(c, float(np.nextafter(border, np.float32(1)))).ids.tolist() == [0]
 
 
 def test_greedy_takes_the_first_of_the_best() -> None:

@@ -231,6 +231,17 @@ def test_a_stream_left_early_frees_its_pages(taken: int) -> None:
     session._engine.check_integrity()
 
 
+@pytest.mark.parametrize("stop", [(), "o"])
+def test_nothing_is_held_once_the_last_chunk_has_come(stop: str) -> None:
+    session = session_of(script_of(byte_ids("long")))
+    stream = session.stream([BOS], max_tokens=4, stop=stop)
+    while next(stream).finish_reason is None:
+        pass
+    assert session.idle
+    stream.close()
+    assert stream.result.finish_reason == ("stop" if stop else "length")
+
+
 def test_a_stream_that_is_forgotten_frees_its_pages() -> None:
     session = session_of()
     gc.disable()
