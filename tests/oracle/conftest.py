@@ -23,6 +23,9 @@ from cabochon.types import Float32, Int32, KVType
 Load = Callable[..., Model]
 """``load(config, weights, tokens, kv_type="f32", metadata={})``: a model read from a GGUF file written for it."""
 
+ROWS = 1100
+"""The most rows of one step in these tests."""
+
 Oracle = Callable[..., Float32]
 """``oracle(config, weights, ids)``: logits of every position, [len(ids), V]."""
 
@@ -42,6 +45,7 @@ def load(backend: str, tmp_path: Path) -> Load:
         *,
         kv_type: KVType = "f32",
         store: Callable[[GemmaConfig], KVStore] | None = None,
+        logit_rows: int = ROWS,
         metadata: Mapping[str, Any] | None = None,
     ) -> Model:
         path = write_tiny_gguf(tmp_path / "tiny.gguf", config, weights, metadata=metadata)
@@ -54,7 +58,9 @@ def load(backend: str, tmp_path: Path) -> Load:
                 checkpoint.config, lambda name: dequantize(checkpoint.tensors[name]), pages, threads=1
             )
         native_model = pytest.importorskip("cabochon.model.native_model")
-        model: Model = native_model.build_native_model(checkpoint.config, checkpoint.tensors, pages)
+        model: Model = native_model.build_native_model(
+            checkpoint.config, checkpoint.tensors, pages, threads=1, max_rows=ROWS, max_logit_rows=logit_rows
+        )
         return model
 
     return load

@@ -206,7 +206,7 @@ def test_a_value_beyond_float16_is_an_error_that_names_the_remedy(load: Load) ->
 def test_only_wanted_rows_get_logits(load: Load) -> None:
     """PF-01: a quarter of a million logits for every position of a prompt."""
     config = tiny_config(hidden=8, head_dim=8, ffn=24, vocab=262_144, layers=3, pattern=2, window=8)
-    model = load(config, tiny_weights(config), tokens=420)
+    model = load(config, tiny_weights(config), tokens=420, logit_rows=20)
     steps = StepMaker(model.store.layout, model.store.pages)
     text, ids = steps.sequence(), some_ids(420)
     assert model.forward(steps.step((text, ids[:400]), logits="none")).shape == (0, config.vocab)
