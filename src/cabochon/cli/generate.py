@@ -1,0 +1,128 @@
+"""``cabochon generate``: continue a text, as it comes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from cabochon.cli import stdio
+from cabochon.cli.loading import load_session
+from cabochon.cli.options import (
+    ModelOptions,
+    SamplingOptions,
+    as_json,
+    ignore_eos,
+    max_tokens,
+    model_options,
+    not_empty,
+    sampling_options,
+    whole,
+)
+from cabochon.cli.prompt import Prompt, prompt_input
+from cabochon.cli.tokens import token_table
+from cabochon.session import Generation, Session
+
+
+@click.command(
+    "generate",
+    epilog="""\b
+Examples:
+  cabochon generate "The capital of France is"
+  cabochon generate --file story.txt --max-tokens 500 --seed 7 > more.txt
+  echo -n "2, 3, 5, 7," | cabochon generate - --temperature 0 --stop " "
+  cabochon generate --ids 2,818,5279 --logprobs 3 --json""",
+)
+@prompt_input
+@max_tokens
+@sampling_options
+@click.option(
+    "--stop", type=not_empty, multiple=True, metavar="TEXT", help="End before this text; may be given several times."
+)
+@ignore_eos
+@click.option(
+    "--logprobs",
+    type=whole(0),
+    metavar="N",
+    help="Log-probability of each token, and of the N most probable in its place.",
+)
+@as_json
+@model_options
+def command(
+    prompt: Prompt,
+    max_tokens: int,
+    sampling: SamplingOptions,
+    stop: tuple[str, ...],
+    ignore_eos: bool,
+    logprobs: int | None,
+    as_json: bool,
+    model: ModelOptions,
+) -> None:
+    """Continue a text.
+
+    The continuation goes to standard output as it comes, with one newline after it; figures follow on standard error.
+    Ctrl-C ends it and keeps what there is.
+    """
+    session = load_session(model)
+    stream = session.stream(
+        prompt, max_tokens=max_tokens, **asdict(sampling), stop=stop, ignore_eos=ignore_eos, logprobs=logprobs
+    )
+    try:
+        with stream:
+            for chunk in stream:
+                if chunk.text and not as_json:
+                    stdio.write(chunk.text)
+    except KeyboardInterrupt:
+        if not stream.result.token_ids:
+            raise
+    sampled = (session.defaults.temperature if sampling.temperature is None else sampling.temperature) > 0
+    if as_json:
+        stdio.write_json(_report(stream.result, session, sampled))
+        return
+    stdio.write("\n")
+    stdio.note(_figures(stream.result, sampled))
+    if stream.result.logprobs is not None:
+        stdio.note(_logprob_table(stream.result, session))
+
+
+def _report(result: Generation, session: Session, sampled: bool) -> dict[str, Any]:
+    report = {
+        "text": result.text,
+        "token_ids": result.token_ids,
+        "logprobs": result.logprobs,
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "timings": asdict(result.timings),
+        "model": session.name,
+        "seed": result.seed if sampled else None,
+    }
+    return report if result.top is None else {**report, "top": result.top}
+
+
+def _figures(result: Generation, sampled: bool) -> str:
+    timings = result.timings
+    rows = [
+        ("prompt", f"{result.prompt_tokens} tokens{_at(timings.prefill_tokens_per_s)}"),
+        ("text", f"{len(result.token_ids)} tokens{_at(timings.decode_tokens_per_s)}"),
+        ("loaded", f"in {timings.load_s:.2f} s"),
+    ]
+    if timings.first_token_s is not None:
+        rows.append(("first token", f"after {timings.first_token_s:.3f} s"))
+    rows.append(("ended by", result.finish_reason))
+    if sampled:
+        rows.append(("seed", str(result.seed)))
+    # A line between text and figures where one terminal shows both.
+    gap = "\n" if sys.stdout is not None and sys.stdout.isatty() else ""
+    return gap + stdio.table(rows, left=(0, 1)).rstrip("\n")
+
+
+def _at(rate: float | None) -> str:
+    return "" if rate is None else f" at {rate:,.1f} tokens/s"
+
+
+def _logprob_table(result: Generation, session: Session) -> str:
+    assert result.logprobs is not None
+    tops = result.top or ((),) * len(result.token_ids)
+    return token_table(session, 0, result.token_ids, result.logprobs, tops)

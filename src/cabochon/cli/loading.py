@@ -1,0 +1,23 @@
+"""From options to a loaded model, with a progress bar where somebody watches."""
+
+from __future__ import annotations
+
+from cabochon.cli.options import ModelOptions
+from cabochon.cli.progress import loading_bar
+from cabochon.session import Session, load
+
+
+def load_session(options: ModelOptions, *, whole_context: bool = False) -> Session:
+    """The session that the options ask for; raises as ``cabochon.load``."""
+    with loading_bar() as progress:
+        return load(
+            options.model,
+            backend=options.backend,
+            threads=options.threads,
+            context=options.context,
+            chunk=options.chunk,
+            activations=options.activations,
+            kv_type=options.kv_type,
+            whole_context=whole_context,
+            progress=progress,
+        )

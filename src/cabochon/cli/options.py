@@ -1,0 +1,198 @@
+"""Options that several commands share, and the values they take.
+
+A group of options reaches its command as one frozen value: ``@model_options`` gives it ``model: ModelOptions``. Only
+what can be judged without a model is judged here; the rest is the session's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+import click
+
+from cabochon.sampling.params import MAX_SEED
+from cabochon.types import Activations, BackendName, KVType, SamplingParams
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+MAX_COUNT = 1 << 24
+"""No count (tokens, rows, threads) may be larger; it would be a slip of the hand."""
+
+
+def whole(low: int, high: int = MAX_COUNT) -> Callable[[str | int], int]:
+    """Reads a whole number from ``low`` to ``high``, both inclusive; ``BadParameter`` names what is none."""
+
+    def convert(value: str | int) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is not a whole number") from None
+        if not low <= number <= high:
+            raise click.BadParameter(f"{number} is not between {low} and {high}")
+        return number
+
+    return convert
+
+
+def real(words: str, allowed: Callable[[float], bool]) -> Callable[[str | float], float]:
+    """Reads a finite number in the range that ``words`` describe; ``BadParameter`` names what is none."""
+
+    def convert(value: str | float) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is not a number") from None
+        if not (math.isfinite(number) and allowed(number)):
+            raise click.BadParameter(f"{value} is not {words}")
+        return number
+
+    return convert
+
+
+COUNT = whole(1)
+"""At least one of something."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which model, and how it is run."""
+
+    model: str
+    backend: BackendName | Literal["auto"]
+    threads: int | None
+    chunk: int | None
+    context: int | None
+    activations: Activations
+    kv_type: KVType
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How tokens are chosen; None where the model's own default holds."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    seed: int | None
+
+
+model_name = click.option(
+    "--model", default="demo", show_default=True, metavar="MODEL", help="A GGUF file, a directory with one, or 'demo'."
+)
+
+kv_type = click.option(
+    "--kv-type",
+    type=click.Choice(get_args(KVType)),
+    default="f16",
+    show_default=True,
+    help="How keys and values are stored.",
+)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+
+max_tokens = click.option(
+    "--max-tokens", type=COUNT, metavar="N", default=128, show_default=True, help="Stop after so many new tokens."
+)
+
+ignore_eos = click.option("--ignore-eos", is_flag=True, help="Go on where the model would end.")
+
+
+def not_empty(value: str) -> str:
+    """Reads a text of at least one character; ``BadParameter`` names what is none."""
+    if not value:
+        raise click.BadParameter("the empty text would end every text before its first character")
+    if any(0xD800 <= ord(character) < 0xE000 for character in value):
+        raise click.BadParameter(f"{value!r} is not UTF-8")
+    return value
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of ``ModelOptions``; the command gets them as ``model``."""
+    decorators: list[Decorator] = [
+        model_name,
+        click.option(
+            "--backend",
+            type=click.Choice(["auto", *get_args(BackendName)]),
+            default="auto",
+            show_default=True,
+            help="'native' is the C++ core, 'torch' the PyTorch reference; 'auto' is native.",
+        ),
+        click.option(
+            "--threads", type=whole(1, 1024), metavar="N", help="Default: the physical cores this process may use."
+        ),
+        click.option(
+            "--chunk", type=COUNT, metavar="N", help="Rows of the prompt per step; changes speed and memory, no result."
+        ),
+        click.option(
+            "--context",
+            type=COUNT,
+            metavar="N",
+            help="Tokens to reserve memory for. Default: 4096, or the model's if less.",
+        ),
+        click.option(
+            "--activations",
+            type=click.Choice(get_args(Activations)),
+            default="int8x2",
+            show_default=True,
+            help="Two int8 terms per value, as exact as float32 in effect, or one: faster prefill, less exact.",
+        ),
+        kv_type,
+    ]
+    return _bundled(function, "model", ModelOptions, decorators)
+
+
+def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of ``SamplingOptions``; the command gets them as ``sampling``."""
+    gemma = SamplingParams()
+    decorators: list[Decorator] = [
+        _sampling_option(
+            "--temperature",
+            real("0 or more", lambda x: x >= 0),
+            "0 always takes the most probable token.",
+            gemma.temperature,
+        ),
+        _sampling_option("--top-k", whole(0), "Draw from the N most probable tokens; 0 for all.", gemma.top_k),
+        _sampling_option(
+            "--top-p",
+            real("in (0, 1]", lambda x: 0 < x <= 1),
+            "Draw from the fewest tokens that hold this share of the probability.",
+            gemma.top_p,
+        ),
+        _sampling_option(
+            "--min-p",
+            real("in [0, 1)", lambda x: 0 <= x < 1),
+            "Leave out tokens below this share of the best one's probability.",
+            gemma.min_p,
+        ),
+        click.option(
+            "--seed",
+            type=whole(0, MAX_SEED),
+            metavar="N",
+            help="The same seed gives the same text. Default: a new one.",
+        ),
+    ]
+    return _bundled(function, "sampling", SamplingOptions, decorators)
+
+
+def _sampling_option(name: str, kind: Callable[[str], float], meaning: str, gemma: float) -> Decorator:
+    metavar = "N" if isinstance(gemma, int) else "X"
+    return click.option(name, type=kind, metavar=metavar, help=f"{meaning} Default: the model's, else {gemma:g}.")
+
+
+def _bundled(function: Callable[..., Any], name: str, bundle: type, decorators: list[Decorator]) -> Callable[..., Any]:
+    """``function`` with the decorators' options, which it gets as one ``bundle`` called ``name``."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **options: Any) -> Any:
+        values = {field.name: options.pop(field.name) for field in fields(bundle)}
+        return function(*args, **{name: bundle(**values)}, **options)
+
+    decorated: Callable[..., Any] = command
+    for decorate in reversed(decorators):
+        decorated = decorate(decorated)
+    return decorated

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "make_cli_help.py"
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    """If this fails, run: python docs/make_cli_help.py."""
+    script = runpy.run_path(str(SCRIPT))
+    assert script["PAGE"].read_text() == script["page"]()
+
+
+def test_every_option_is_explained() -> None:
+    reference = runpy.run_path(str(SCRIPT))["reference"]()
+    rows = [line for line in reference.splitlines() if line.startswith("| `-")]
+    assert len(rows) > 50
+    assert not [row for row in rows if "None" in row or "UNSET" in row or "|  |" in row.removesuffix("|  |")]

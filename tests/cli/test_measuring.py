@@ -1,0 +1,133 @@
+"""score, verify and bench: what they print is what the session found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cabochon
+from cabochon.checkpoint.load import load_checkpoint
+from cabochon.ops.machine import available_instruction_sets
+from cabochon.trace.verify import Verification
+
+from .conftest import Run
+
+TEXT = "The capital of France is the cat."
+
+
+@pytest.fixture(scope="module")
+def session(tiny: Path) -> cabochon.Session:
+    return cabochon.load(tiny)
+
+
+def test_score_json(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    expected = session.score(TEXT, top_logprobs=2)
+    assert expected.top is not None
+    plain = run("score", TEXT, "--model", tiny, "--json").json
+    assert plain == {
+        "token_ids": session.tokenize(TEXT),
+        "logprobs": list(expected.logprobs),
+        "perplexity": expected.perplexity,
+    }
+    assert plain["logprobs"][0] is None
+    assert plain["perplexity"] == pytest.approx(math.exp(-np.mean(plain["logprobs"][1:])))
+    report = run("score", TEXT, "--model", tiny, "--json", "--top-logprobs", "2").json
+    assert report.pop("top") == [None, *([list(pair) for pair in top] for top in expected.top[1:] if top)]
+    assert report == plain
+
+
+def test_score_for_people(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    expected = session.score(TEXT, top_logprobs=1)
+    outcome = run("score", TEXT, "--model", tiny, "--top-logprobs", "1")
+    assert (outcome.code, outcome.err) == (0, "")
+    header, *rows, blank, last = outcome.out.splitlines()
+    assert header.split() == ["id", "logprob", "token", "most", "probable"]
+    assert blank == ""
+    for row, token, logprob in zip(rows, expected.token_ids, expected.logprobs, strict=True):
+        assert row.split()[1:3] == [str(token), "-" if logprob is None else f"{logprob:.4f}"]
+    assert last == f"perplexity {expected.perplexity:,.4f} over {len(rows) - 1} tokens"
+
+
+def test_one_token_has_no_perplexity(run: Run, tiny: Path) -> None:
+    assert run("score", "--ids", "2", "--model", tiny, "--json").json == {
+        "token_ids": [2],
+        "logprobs": [None],
+        "perplexity": None,
+    }
+    assert "perplexity - over 0 tokens" in run("score", "--ids", "2", "--model", tiny).out
+
+
+def test_a_perplexity_beyond_numbers_is_null(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = cabochon.Score(token_ids=(2, 3), logprobs=(None, -1e9), perplexity=math.inf, top=None)
+    monkeypatch.setattr(cabochon.Session, "score", lambda *arguments, **options: endless)
+    assert run("score", "a", "--model", tiny, "--json").json["perplexity"] is None
+    assert "perplexity inf over" in run("score", "a", "--model", tiny).out
+
+
+@pytest.mark.parametrize("options", [[], ["--chunk", "3"], ["--threads", "2", "--temperature", "0"]])
+def test_verify_finds_the_cache_exact(run: Run, tiny: Path, options: list[str]) -> None:
+    command = ["verify", TEXT, "--model", tiny, "--max-tokens", "60", "--ignore-eos", "--seed", "5", *options]
+    outcome = run(*command, "--json")
+    prompt = len(cabochon.load(tiny).tokenize(TEXT))
+    assert outcome.code == 0
+    assert outcome.json == {
+        "equal": True,
+        "steps": 60,
+        "max_abs_difference": 0.0,
+        "tokens_run_cached": prompt + 59,
+        "tokens_run_recomputed": prompt + 60,
+    }
+    shown = run(*command)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith("Equal: in all 60 steps")
+
+
+def test_verify_notices_a_cache_that_is_not(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(session: cabochon.Session, prompt: object, **options: object) -> Verification:
+        steps = {"steps": 3, "tokens_run_cached": 4, "tokens_run_recomputed": 5, "token_ids": (1, 2, 3)}
+        return Verification(equal=False, max_abs_difference=0.25, **steps)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("cabochon.cli.verify.verify", broken)
+    outcome = run("verify", TEXT, "--model", tiny)
+    assert (outcome.code, outcome.err) == (1, "")
+    assert outcome.out.startswith("NOT equal: over 3 steps, logits differ by up to 0.25.")
+    outcome = run("verify", TEXT, "--model", tiny, "--json")
+    assert outcome.code == 1
+    assert (outcome.json["equal"], outcome.json["max_abs_difference"]) == (False, 0.25)
+
+
+def test_bench_measures_what_it_says(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    generate = cabochon.Session.generate
+
+    def counted(session: cabochon.Session, prompt: list[int], **options: Any) -> cabochon.Generation:
+        rows.append(len(prompt))
+        result = generate(session, prompt, **options)
+        assert len(result.token_ids) == options["max_tokens"]
+        return result
+
+    monkeypatch.setattr(cabochon.Session, "generate", counted)
+    command = ["bench", "--model", tiny, "--prefill", "5,40", "--decode", "6", "--rounds", "2", "--threads", "1"]
+    report = run(*command, "--json").json
+    assert rows == [5, 40, 16] * 3
+    assert set(report["prefill"]) == {"5", "40"}
+    assert report["threads"] == 1
+    assert report["isa"] in available_instruction_sets()
+    weights = sum(tensor.data.nbytes for tensor in load_checkpoint(tiny).tensors.values())
+    assert report["decode"]["gb_per_s"] == pytest.approx(report["decode"]["tokens_per_s"] * weights / 1e9)
+    assert report["load_s"] > 0
+    assert report["peak_memory_bytes"] > weights
+    shown = run(*command)
+    assert (shown.code, shown.err) == (0, "")
+    for word in ("decode ", "GB/s", "prefill 5 ", "prefill 40 ", "threads ", "peak memory "):
+        assert word in shown.out
+
+
+def test_bench_takes_the_sizes_that_fit(run: Run, tiny: Path) -> None:
+    command = ["bench", "--model", tiny, "--decode", "1", "--rounds", "1", "--json", "--context"]
+    assert set(run(*command, "600").json["prefill"]) == {"64", "512"}
+    assert set(run(*command, "40").json["prefill"]) == {"39"}
