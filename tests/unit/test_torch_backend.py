@@ -192,6 +192,14 @@ def test_blocks_of_zeros_and_of_not_a_numbers_in_int8() -> None:
         assert not np.isfinite(infinite[:32]).any()
 
 
+def test_another_device_has_tensors_of_its_own() -> None:
+    store = small_store("bf16", 40)
+    layer = store.layers[0]
+    kv = TorchKV.of(layer.keys, layer.values, None, None, INT8_BLOCK, "meta")
+    assert (kv.keys.device.type, kv.keys.dtype, kv.keys.shape) == ("meta", torch.bfloat16, layer.keys.shape)
+    assert kv.values.shape == layer.values.shape
+
+
 @pytest.mark.parametrize("what", ["key", "value"])
 def test_float16_takes_its_largest_value_and_no_more(what: str) -> None:
     fine = np.full((1, 1, 4), -65504, np.float32)
