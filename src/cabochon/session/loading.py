@@ -17,6 +17,7 @@ from cabochon.kvcache.store import KVStore, page_bytes
 from cabochon.model.config import GemmaConfig
 from cabochon.model.layout import kv_layout
 from cabochon.model.model import Model
+from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
 from cabochon.sampling.params import whole_number
 from cabochon.session.session import LOGIT_ROWS, Session
@@ -125,8 +126,6 @@ def _native_model(
     rows: int,
     progress: Progress | None,
 ) -> Model:
-    from cabochon.model.native_model import build_native_model
-
     return build_native_model(
         checkpoint.config,
         checkpoint.tensors,
@@ -135,6 +134,8 @@ def _native_model(
         activations=activations,
         max_rows=rows,
         max_logit_rows=LOGIT_ROWS,
+        release=checkpoint.release,
+        progress=progress,
     )
 
 
