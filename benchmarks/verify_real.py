@@ -7,7 +7,7 @@ For every instruction set of this machine, numbers of threads and sizes of chunk
     cabochon verify    --max-tokens 700 --ignore-eos                   and wants every logit equal, difference 0
     cabochon generate  --max-tokens 700 --ignore-eos --logprobs 0      and wants the same tokens and log-probabilities
 
-Text and prompt go well beyond the window of 512. Instruction sets that only emulate others run fewer tokens; theirs must be
+The text goes well beyond the window of 512. Instruction sets that only emulate others run fewer tokens; theirs must be
 the first of the others'. Each run is a process of its own. ``--quick`` runs 40 tokens, to try it out.
 """
 
@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from typing import Any
 
 PROMPT = """\
-The lighthouse stands at the end of a long spit of sand, where two currents meet. It was built in 1859, of grey stone that
-came by ship from the north, and for more than a hundred years a keeper lived in it with his family. The lamp burned oil at
-first, then gas, then electricity; in fog a bell was rung by hand, once every ten seconds, sometimes through the whole night.
-"Nobody who heard it forgot it," wrote the last keeper's daughter in her memoirs (3rd edition, p. 47). Today the light is
-switched by a computer 200 kilometres away, and the rooms below it are a museum. Visitors climb 213 steps to the gallery.
+The lighthouse stands at the end of a long spit of sand, where two currents meet. It was built in 1859, of
+grey stone that came by ship from the north, and for more than a hundred years a keeper lived in it with his
+family. The lamp burned oil at first, then gas, then electricity; in fog a bell was rung by hand, once every
+ten seconds, sometimes through the whole night. "Nobody who heard it forgot it," wrote the last keeper's
+daughter in her memoirs (3rd edition, p. 47). Today the light is switched by a computer 200 kilometres away,
+and the rooms below it are a museum. Visitors climb 213 steps to the gallery.
 """
 TOKENS, QUICK_TOKENS = 700, 40
 EMULATED_TOKENS = 24

@@ -49,6 +49,7 @@ def test_every_command_is_of_its_name() -> None:
 def test_usage_errors_are_one_line_that_points_to_help(run: Run, arguments: list[str]) -> None:
     line = run(*arguments).error_line(2)
     assert "--help)" in line
+    assert len(line) < 150
     assert all(word in line for word in arguments if word not in COMMANDS)
 
 
@@ -106,8 +107,11 @@ def test_a_reader_that_went_away_is_no_error(tiny: Path) -> None:
     assert (child.returncode, err) == (0, b"")
 
 
-def test_a_full_disk_is_named(tiny: Path) -> None:
-    with open("/dev/full", "wb") as full, process("inspect", "--model", tiny, stdout=full) as child:
+@pytest.mark.parametrize("command", ["inspect", "generate"])
+def test_a_full_disk_is_named(tiny: Path, command: str) -> None:
+    """A long output does not fit into Python's buffer, a short one does."""
+    arguments = [command, *(["a", "--max-tokens", "1"] if command == "generate" else [])]
+    with open("/dev/full", "wb") as full, process(*arguments, "--model", tiny, stdout=full) as child:
         _, err = child.communicate(timeout=60)
     assert (child.returncode, err) == (1, b"error: cannot write to standard output: No space left on device\n")
 

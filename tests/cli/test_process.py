@@ -72,8 +72,9 @@ def test_a_reader_that_leaves_ends_a_generation_quietly(talkative: Path) -> None
 def test_standard_input_and_every_byte(tiny: Path) -> None:
     prompt = "é😀\r\n the"
     with cabochon.load(tiny) as session:
-        expected = session.generate(prompt, temperature=0, max_tokens=20, ignore_eos=True).text
-    options = ["--temperature", "0", "--max-tokens", "20", "--ignore-eos"]
+        expected = session.generate(prompt, seed=3, temperature=9, top_k=0, max_tokens=40, ignore_eos=True).text
+    assert not expected.isascii()
+    options = ["--seed", "3", "--temperature", "9", "--top-k", "0", "--max-tokens", "40", "--ignore-eos"]
     # In an old locale Python would write another encoding than UTF-8.
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with process("generate", "-", "--model", tiny, *options, stdin=subprocess.PIPE, env=environment) as child:
@@ -109,10 +110,10 @@ import sys
 from cabochon.cli import progress
 progress.PATIENCE = {patience}
 with progress.loading_bar("working") as tell:
-    print(tell is not None)
     if tell is not None:
         tell(1, 4)
         tell(2, 4)
+    print(tell is not None)
 """
 
 

@@ -102,7 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stdio.flush()
             return code if isinstance(code, int) else OK
         except (_ReaderGoneError, BrokenPipeError):
-            stdio.abandon_output()
             return OK
         except (_InterruptedError, click.Abort, KeyboardInterrupt):
             return _fail("cancelled", FAILED)

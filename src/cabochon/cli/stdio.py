@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -40,7 +39,6 @@ def write(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        abandon_output()
         raise RunError(f"cannot write to standard output: {error.strerror or error}") from None
 
 
@@ -80,12 +78,3 @@ def table(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
 def flush() -> None:
     """What is still buffered goes out."""
     write("")
-
-
-def abandon_output() -> None:
-    """What is buffered for stdout goes nowhere, so that nothing complains when the program ends."""
-    if sys.stdout is None:
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
