@@ -34,6 +34,8 @@ NewArray<T> new_array(std::initializer_list<size_t> shape) {
 }
 
 void bind_check(nb::module_& m);
+void bind_check_linear(nb::module_& check);
 void bind_numerics(nb::module_& m);
+void bind_program(nb::module_& m);
 
 }  // namespace cabochon

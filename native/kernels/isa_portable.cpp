@@ -2,16 +2,18 @@
 #define CABOCHON_ISA portable
 // Sums of sixteen lanes that fit the registers together with what a sum needs.
 #define CABOCHON_ACCUMULATORS 6
-#include "simd/portable.h"
+#include "simd/portable_dot.h"
 // The kernels are written over what the file above declares.
 #include "kernels/attention.inl"
 #include "kernels/kernels.h"
+#include "kernels/linear.inl"
 #include "kernels/rows.inl"
 
 namespace cabochon {
 
 const Kernels& portable_kernels() {
-  static const Kernels kernels{"portable", {}, portable::row_kernels(), portable::attention_kernels()};
+  static const Kernels kernels{"portable", portable::linear_kernels(), portable::row_kernels(),
+                               portable::attention_kernels()};
   return kernels;
 }
 

@@ -27,6 +27,11 @@ struct KVLayer {
   float* value_scales;
 
   int64_t scale_blocks() const { return (head_dim + kScaleBlock - 1) / kScaleBlock; }
+  // Bytes of one position's keys and values, over all heads, scales included.
+  int64_t position_bytes() const {
+    const int64_t scales = type == KVType::Int8 ? 4 * scale_blocks() : 0;
+    return 2 * kv_heads * (head_dim * kv_type_bytes(type) + scales);
+  }
 };
 
 }  // namespace cabochon

@@ -5,6 +5,7 @@ Arrays are taken as they are: one of another type or order raises ``TypeError``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 _F32 = NDArray[np.float32]
 _I32 = NDArray[np.int32]
+_U8 = NDArray[np.uint8]
 
 def version() -> str:
     """The version this module was built as."""
@@ -30,6 +32,119 @@ def top_k(row: _F32, k: int) -> tuple[_I32, _F32]:
 
 def philox_uniform(seed: int, position: int, choice: int) -> float:
     """A number in (0, 1), exact in binary64 (section 8). ``seed`` has 64 bits, the others 32; none is negative."""
+
+def instruction_sets() -> list[str]:
+    """Names of the instruction sets this build has and this CPU runs, best first."""
+
+def packed_bytes(format: int, rows: int, cols: int) -> int:
+    """Bytes of a packed matrix. Raises ``ValueError`` if its columns are not whole blocks of its type."""
+
+class Machine:
+    """One instruction set and a pool of threads."""
+
+    def __init__(self, isa: str, threads: int) -> None: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    def pack(self, weight: Weight, file: NDArray[np.uint8], first_group: int, last_group: int) -> None:
+        """Repacks groups of 16 rows, ``first_group <= g < last_group``, from their bytes in the file."""
+
+class WeightMemory:
+    """Room for packed matrices, one after another."""
+
+    def __init__(self, bytes: int) -> None: ...
+
+class Weight:
+    """A packed matrix, zero until it is packed."""
+
+    def __init__(self, memory: WeightMemory, format: int, rows: int, cols: int) -> None: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def cols(self) -> int: ...
+
+class Program:
+    """Instructions over buffers: see ``native/program/program.h``. Errors of building are ``ValueError``."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        max_rows: int,
+        max_head_rows: int,
+        columns: int,
+        head_columns: int,
+        two_terms: bool,
+    ) -> None: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def counters(self) -> dict[str, int]: ...
+    def value(self, width: int, place: int, rows: int) -> int: ...
+    def weight(self, weight: Weight) -> int: ...
+    def gain(self, values: _F32) -> int: ...
+    def rope(self, inv_freq: _F32) -> int: ...
+    def layer(
+        self,
+        group: int,
+        kv_type: str,
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        key_scales: _F32 | None,
+        value_scales: _F32 | None,
+    ) -> int: ...
+    def finish(self, hidden: int, head_in: int, logits: int) -> None: ...
+    def embed(self, out: int, table: int, scale: float, /) -> None: ...
+    def rms_norm(self, out: int, x: int, gain: int, eps: float, /) -> None: ...
+    def add_norm(self, out: int, h: int, x: int, gain: int, eps: float, /) -> None: ...
+    def add(self, out: int, a: int, b: int, /) -> None: ...
+    def linear(self, out: int, x: int, weights: list[int], /) -> None: ...
+    def norm_rope_store(
+        self,
+        out: int,
+        qkv: int,
+        layer: int,
+        rope: int,
+        heads: int,
+        query_gain: int,
+        key_gain: int,
+        eps: float,
+        query_scale: float,
+        /,
+    ) -> None: ...
+    def attend(self, out: int, q: int, layer: int, heads: int, softcap: float, /) -> None: ...
+    def gated_gelu(self, out: int, x: int, /) -> None: ...
+    def keep_rows(self, out: int, x: int, /) -> None: ...
+    def softcap(self, out: int, x: int, cap: float, /) -> None: ...
+    def run(
+        self,
+        ids: _I32,
+        positions: _I32,
+        sequences: _I32,
+        slots: _I32,
+        first_key: _I32,
+        last_key: _I32,
+        page_tables: Sequence[_I32],
+        logit_rows: _I32,
+        with_head: bool,
+    ) -> int:
+        """Runs one step; returns the first layer whose keys or values did not fit the cache's type, or -1.
+
+        Raises ``ValueError`` if the step is not sound, ``RuntimeError`` if another thread is running one.
+        """
+
+    def run_head(self, hidden: _F32) -> None:
+        """Runs the head over hidden states [r, D]; raises as ``run`` does."""
+
+    def hidden(self) -> _F32:
+        """Hidden states [R, D] of the last step, in the program's own memory."""
+
+    def logits(self, rows: int) -> _F32:
+        """The first ``rows`` logits [rows, V] of the last run of the head, in the program's own memory."""
 
 class check:  # noqa: N801 (a module within the module)
     """Single kernels by instruction set, for tests: ``isa`` is one of ``instruction_sets`` or ``reference``.
@@ -99,3 +214,25 @@ class check:  # noqa: N801 (a module within the module)
     @staticmethod
     def pool_visits(threads: int, phases: int, items: int, chunk: int) -> NDArray[np.int64]:
         """How often each item was visited in as many phases; -1 where phases or threads got in each other's way."""
+
+    @staticmethod
+    def linear(isa: str, format: int, rows: int, file: _U8, x: _F32, two_terms: bool) -> _F32:
+        """Product [T, rows] of x [T, cols] and a matrix [rows, cols] as a file holds it; ``format`` is GGUF's number."""
+
+    @staticmethod
+    def quantize(isa: str, x: _F32, two_terms: bool) -> tuple[_F32, _I32]:
+        """Scales [n / 32] and half block sums [n / 16] of a row of activations [n]."""
+
+    @staticmethod
+    def dequantize(isa: str, format: int, rows: int, cols: int, file: _U8, scale: float) -> _F32:
+        """Every weight [rows, cols] times ``scale``."""
+
+    @staticmethod
+    def outputs_per_second(
+        isa: str, format: int, rows: int, cols: int, tokens: int, two_terms: bool, budget: float
+    ) -> float:
+        """Speed of one thread's product of ``tokens`` rows with such a matrix, measured for ``budget`` seconds."""
+
+    @staticmethod
+    def bytes_read_per_second(bytes: int, budget: float) -> float:
+        """Speed at which one thread reads that much memory end to end."""
