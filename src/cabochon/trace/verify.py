@@ -40,10 +40,9 @@ class Verification:
 
 
 def verify(session: Session, prompt: str | Sequence[int], **options: Any) -> Verification:
-    """Compares a cached generation with one pass over its finished sequence; options are those of ``Session.generate``.
+    """Compares a cached generation with one pass over its finished sequence; options are those of ``Session.request``.
 
     The session must have been loaded with ``whole_context``, unless prompt and ``max_tokens`` fit into its chunk.
-    ``stop`` and ``logprobs`` make no sense here and are refused.
 
     Raises ``UsageError`` if the session has no room for the pass or is busy, and whatever ``generate`` raises.
     """
