@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 PREFILL_ROWS = 512
 DECODE_TOKENS = 96
@@ -36,7 +35,9 @@ class Engine:
     def start(cls, name: str, options: argparse.Namespace) -> Engine:
         command = [sys.executable, __file__, "--serve", name, "--threads", str(options.threads)]
         command += ["--activations", options.activations, "--model", options.model]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+        )
         engine = cls(name, process)
         engine._read()
         return engine
@@ -90,7 +91,14 @@ def _llama_cpp(options: argparse.Namespace):
 
     def measure(figure: str, ids: list[int]) -> float:
         tokens = DECODE_TOKENS if figure == "decode" else 1
-        body = {"prompt": ids, "n_predict": tokens, "temperature": 0, "top_k": 1, "ignore_eos": True, "cache_prompt": False}
+        body = {
+            "prompt": ids,
+            "n_predict": tokens,
+            "temperature": 0,
+            "top_k": 1,
+            "ignore_eos": True,
+            "cache_prompt": False,
+        }
         answer = server.handle_completions(body)
         answer = json.loads(answer) if isinstance(answer, str) else answer
         return answer["timings"]["predicted_per_second" if figure == "decode" else "prompt_per_second"]
@@ -109,9 +117,9 @@ def main() -> None:
     parser.add_argument("--serve", choices=ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
 
-    from cabochon.checkpoint.load import resolve_model
+    from cabochon.checkpoint.source import find_model
 
-    options.path = str(Path(resolve_model(options.model)))
+    options.path = str(find_model(options.model))
     if options.serve:
         serve(options)
         return
@@ -144,7 +152,9 @@ def main() -> None:
     if options.json:
         print(json.dumps({"threads": options.threads, "activations": options.activations, **report}))
         return
-    print(f"{options.threads} threads, {options.activations}, medians of {options.rounds} interleaved rounds, tokens per second")
+    print(
+        f"{options.threads} threads, {options.activations}, medians of {options.rounds} interleaved rounds, tokens per second"
+    )
     for figure, row in report.items():
         label = f"{figure} {PREFILL_ROWS}" if figure == "prefill" else f"{figure}, 1 stream"
         print(

@@ -53,9 +53,7 @@ class GemmaWeights(Generic[W]):
     head: W  # [V, D]; the embedding, unless the file brings its own
 
 
-def hidden_states(
-    ops: Ops[X, W, S], config: GemmaConfig, layout: KVLayout, weights: GemmaWeights[W], step: S
-) -> X:
+def hidden_states(ops: Ops[X, W, S], config: GemmaConfig, layout: KVLayout, weights: GemmaWeights[W], step: S) -> X:
     """Normalised hidden states of the rows whose logits are wanted: [R, D]."""
     h = ops.embed(step, weights.embedding, config.embedding_scale)  # [T, D]
     for index, w in enumerate(weights.layers):

@@ -66,13 +66,20 @@ class Ops(Protocol[X, W, S]):
         ...
 
     def norm_rope_store(
-        self, step: S, qkv: X, shape: AttentionShape, rope: Rope, gains: tuple[W, W] | None, eps: float, query_scale: float
+        self,
+        step: S,
+        qkv: X,
+        shape: AttentionShape,
+        rope: Rope,
+        gains: tuple[W, W] | None,
+        eps: float,
+        query_scale: float,
     ) -> X:
         """Queries ready for attention; keys and values written to their slots.
 
-        ``qkv`` is [T, (H + 2G) * E]. Queries and keys are normalised per head with ``gains`` (query gain, key gain) unless None,
-        rotated by the row's position; queries are multiplied by ``query_scale``. Keys and values are rounded to the cache's type
-        as they are stored. Returns q [T, H * E].
+        ``qkv`` is [T, (H + 2G) * E]. Queries and keys are normalised per head with ``gains`` (query gain, key gain)
+        unless None, rotated by the row's position; queries are multiplied by ``query_scale``. Keys and values are
+        rounded to the cache's type as they are stored. Returns q [T, H * E].
         """
         ...
 
