@@ -55,11 +55,11 @@ class Setting:
 
 
 def settings(isas: Sequence[str], tokens: int) -> list[Setting]:
-    """What is run: chunks of many sizes on the first (best) instruction set, two of them on each other one."""
+    """What is run: chunks of many sizes on the first (best) instruction set, one on each of the others."""
     table = []
     for isa in isas:
         few = EMULATED_TOKENS if isa.endswith("-emulated") else tokens
-        chunks = ((1, 512), (2, 512), (2, 1), (1, 5), (2, 33)) if isa == isas[0] else ((2, 512), (1, 7))
+        chunks = ((1, 512), (2, 512), (2, 1), (1, 5), (2, 33)) if isa == isas[0] else ((2, 33),)
         table += [Setting(isa, threads, chunk, few) for threads, chunk in chunks]
     return table
 
