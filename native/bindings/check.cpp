@@ -17,6 +17,7 @@
 #include "bindings/kv.h"
 #include "kernels/choose.h"
 #include "numerics/float_mode.h"
+#include "program/attention_runner.h"
 #include "reference/attention.h"
 #include "reference/rows.h"
 #include "threads/pool.h"
@@ -198,6 +199,41 @@ void attend(const std::string& isa, const Layer& layer, int64_t kv_head, const I
   }
 }
 
+// Attention of q [rows, heads, head_dim] of several sequences in one layer, spread over threads.
+void attend_rows(const std::string& isa, int threads, int64_t partial_floats, const Layer& layer,
+                 const Array<float, 3>& q, const Ints& sequence_of, const Ints& first_key, const Ints& last_key,
+                 const Array<int32_t, 2>& tables, float cap, MutableFloats3 out) {
+  const KVLayer& kv = layer.kv;
+  const auto rows = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
+  const auto width = static_cast<int64_t>(tables.shape(1));
+  bool fits = static_cast<int64_t>(q.shape(2)) == kv.head_dim && heads >= 1 && heads % kv.kv_heads == 0 &&
+              threads >= 1 && out.size() == q.size() && sequence_of.shape(0) == q.shape(0) &&
+              first_key.shape(0) == q.shape(0) && last_key.shape(0) == q.shape(0);
+  for (int64_t row = 0; fits && row < rows; ++row) {
+    const int64_t first = first_key.data()[row], last = last_key.data()[row], sequence = sequence_of.data()[row];
+    fits = 0 <= first && first <= last && last < width * kPage && sequence >= 0 &&
+           sequence < static_cast<int64_t>(tables.shape(0));
+    for (int64_t page = first / kPage; fits && page <= last / kPage; ++page) {
+      const int32_t id = tables.data()[sequence * width + page];
+      fits = id >= 0 && id < kv.pages;
+    }
+  }
+  if (!fits) {
+    throw nb::value_error("the arguments do not fit each other");
+  }
+  for (const Kernels* k : available_kernels()) {
+    if (isa == k->name) {
+      Machine machine(*k, threads);
+      AttentionRunner runner(machine, kv.head_dim, partial_floats);
+      const FloatMode mode;
+      runner.run(kv, heads, cap, {rows, sequence_of.data(), first_key.data(), last_key.data()}, {tables.data(), width},
+                 q.data(), out.data());
+      return;
+    }
+  }
+  throw nb::value_error("no such instruction set");
+}
+
 // How often each of `items` was visited in `phases` phases; -1 for an item that two threads had at once.
 NewArray<int64_t> pool_visits(int threads, int64_t phases, int64_t items, int64_t chunk) {
   if (threads < 1 || phases < 0 || items < 0 || chunk < 1) {
@@ -246,7 +282,9 @@ void bind_check(nb::module_& m) {
             nb::arg("query_gain").none(), nb::arg("key_gain").none(), nb::arg("eps"), nb::arg("query_scale"),
             nb::arg("cosine"), nb::arg("sine"), nb::arg("layer"), nb::arg("slot"), nb::arg("q"));
   check.def("attend", &attend);
+  check.def("attend_rows", &attend_rows);
   check.def("pool_visits", &pool_visits);
+  bind_check_linear(check);
 }
 
 }  // namespace cabochon

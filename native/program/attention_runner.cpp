@@ -6,12 +6,10 @@
 namespace cabochon {
 namespace {
 
-constexpr int64_t kPartialFloats = int64_t{1} << 20;  // results of segments that wait to be merged
-
 constexpr int64_t kWorthAThread = 16384;  // floats merged in the time a thread takes to answer
 
 // One segment's result for some queries, whole cache lines of it.
-int64_t partial_floats(int64_t queries, int64_t dim) { return (queries * (dim + 2) + 15) / 16 * 16; }
+int64_t floats_of_partial(int64_t queries, int64_t dim) { return (queries * (dim + 2) + 15) / 16 * 16; }
 
 AttentionPartial partial_at(float* memory, int64_t queries, int64_t dim) {
   float* m = memory + queries * dim;
@@ -36,13 +34,14 @@ void merge(const AttentionKernels& kernels, int64_t dim, float* m, float* l, flo
 
 }  // namespace
 
-AttentionRunner::AttentionRunner(Machine& machine, int64_t max_head_dim) : machine_(machine) {
+AttentionRunner::AttentionRunner(Machine& machine, int64_t max_head_dim, int64_t partial_floats)
+    : machine_(machine), partial_floats_(std::max(partial_floats, floats_of_partial(kTileQueries, max_head_dim))) {
   // Per thread: the kernel's own memory, one segment's result, and what has been merged.
-  result_bytes_ = static_cast<size_t>(partial_floats(kTileQueries, max_head_dim)) * sizeof(float);
+  result_bytes_ = static_cast<size_t>(floats_of_partial(kTileQueries, max_head_dim)) * sizeof(float);
   kernel_bytes_ = whole_lines(static_cast<size_t>(machine.kernels.attention.scratch_bytes(max_head_dim)));
   scratch_stride_ = kernel_bytes_ + 2 * result_bytes_;
   scratch_ = Memory(scratch_stride_ * static_cast<size_t>(machine.pool.threads()));
-  partials_ = Memory(static_cast<size_t>(kPartialFloats) * sizeof(float));
+  partials_ = Memory(static_cast<size_t>(partial_floats_) * sizeof(float));
 }
 
 void AttentionRunner::cut(const KVLayer& kv, int64_t heads, float softcap, const AttendingRows& rows,
@@ -127,9 +126,9 @@ void AttentionRunner::run(const KVLayer& kv, int64_t heads, float softcap, const
     if (tile.split_query < 0) {
       continue;
     }
-    const int64_t floats = partial_floats(tile.queries.rows * tile.queries.heads, dim);
+    const int64_t floats = floats_of_partial(tile.queries.rows * tile.queries.heads, dim);
     for (int64_t segment = tile.first_segment; segment < tile.last_segment; ++segment) {
-      if (used + floats > kPartialFloats) {
+      if (used + floats > partial_floats_) {
         run_units();
       }
       units_.push_back({static_cast<int64_t>(i), segment, used});

@@ -24,7 +24,8 @@ struct AttendingRows {
 // are always merged in ascending order, so the cutting changes no bit.
 class AttentionRunner {
  public:
-  AttentionRunner(Machine& machine, int64_t max_head_dim);
+  // `partial_floats` bounds the memory for results of segments that wait to be merged.
+  AttentionRunner(Machine& machine, int64_t max_head_dim, int64_t partial_floats = int64_t{1} << 20);
 
   // out [rows, heads * head_dim] of q, alike; softcap 0 is none.
   void run(const KVLayer& kv, int64_t heads, float softcap, const AttendingRows& rows, const PageTable& table,
@@ -54,6 +55,7 @@ class AttentionRunner {
   void merge_parts(int64_t first_query, int64_t last_query);
 
   Machine& machine_;
+  int64_t partial_floats_;
   size_t kernel_bytes_, result_bytes_, scratch_stride_;  // of one thread's memory
   Memory scratch_, partials_;
   std::vector<Tile> tiles_;

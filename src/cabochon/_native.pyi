@@ -212,6 +212,22 @@ class check:  # noqa: N801 (a module within the module)
         """Attention of q [rows, heads, E] as one tile."""
 
     @staticmethod
+    def attend_rows(
+        isa: str,
+        threads: int,
+        partial_floats: int,
+        layer: check.Layer,
+        q: _F32,
+        sequence_of: _I32,
+        first_key: _I32,
+        last_key: _I32,
+        tables: _I32,
+        cap: float,
+        out: _F32,
+    ) -> None:
+        """Attention of q [rows, heads, E] of several sequences, spread over threads."""
+
+    @staticmethod
     def pool_visits(threads: int, phases: int, items: int, chunk: int) -> NDArray[np.int64]:
         """How often each item was visited in as many phases; -1 where phases or threads got in each other's way."""
 

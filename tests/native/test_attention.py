@@ -241,3 +241,28 @@ def test_segments_are_merged_in_ascending_order() -> None:
         o = np.array([fma(o[e], a, o_s[e] * b) for e in range(2)], np.float32)
         m = merged
     assert_same_bits(attend("reference", keys, q, [(0, 3 * SEGMENT - 1)])[0, 0], o / total)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_however_rows_are_spread_over_threads(isa: str) -> None:
+    """Long and short sequences, few rows and many, one thread and several, room for all partial results or for one."""
+    rng = np.random.default_rng(11)
+    for case, (kv_heads, heads) in enumerate([(1, 4), (2, 2), (2, 6), (1, 50)]):
+        counts, lengths = [1, 30, 1, 2], [5 * SEGMENT + 9, 40, 700, 33]
+        sequence_of = np.repeat(np.arange(4, dtype=np.int32), counts)
+        last = np.concatenate([np.arange(n - c, n) for n, c in zip(lengths, counts, strict=True)]).astype(np.int32)
+        first = np.maximum(0, last - rng.integers(0, 3000, len(last))).astype(np.int32)
+        keys = stored_keys("f16", kv_heads, 32, range(max(lengths)), seed=case)
+        tables = np.stack([keys.table] * 4)  # the same keys: who reads the wrong sequence is caught by the ranges
+        q = queries(len(last), heads, 32, seed=case)
+        want = np.empty_like(q)
+        group = heads // kv_heads
+        for row in range(len(last)):
+            for head in range(heads):
+                one = placed(q[row : row + 1, head : head + 1])
+                ranges = [(int(first[row]), int(last[row]))]
+                want[row, head] = attend(isa, keys, one, ranges, head=head // group)[0, 0]
+        for threads, room in ((1, 0), (2, 0), (2, 20_000), (3, 1 << 20), (16, 4000)):
+            got = np.full_like(q, np.nan)
+            check.attend_rows(isa, threads, room, keys.layer, q, sequence_of, first, last, tables, 0.0, got)
+            assert_same_bits(got, want)

@@ -57,7 +57,7 @@ class NativeModel:
     def forward(self, step: StepInput) -> Float32:
         """Runs one step and returns logits [R, V] of its ``logit_rows``, usually in the model's own buffer.
 
-        Raises ``NumericError`` if a key or value does not fit the cache's type, ``UsageError`` if the step is not sound,
+        Raises ``NumericError`` if a key or value does not fit the cache type, ``UsageError`` if the step is not sound,
         ``RunError`` if another thread is running one.
         """
         rows = len(step.logit_rows)

@@ -1,0 +1,292 @@
+"""The program and the model on it: bad steps are refused, nothing is read out of bounds, counters tell the truth."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cabochon import _native
+from cabochon.errors import NumericError, RunError, TensorError, UsageError
+from cabochon.kvcache.store import KVStore
+from cabochon.model.config import GemmaConfig
+from cabochon.model.layout import kv_layout
+from cabochon.model.native_model import NativeModel, build_native_model
+from cabochon.ops.machine import available_instruction_sets
+from cabochon.testing.steps import StepMaker, poison, tiny_store
+from cabochon.testing.tiny import tiny_config, tiny_tensors, tiny_weights
+from cabochon.types import PAGE, KVType, RawTensor, StepInput, WeightType
+
+ISA = available_instruction_sets()[0]
+SLIDING, GLOBAL = 0, 1
+
+
+def config() -> GemmaConfig:
+    return tiny_config(layers=3, pattern=2, hidden=64, ffn=96, vocab=131, window=40)
+
+
+@cache
+def model(kv_type: KVType = "f16", *, pages: int = 8) -> NativeModel:
+    tensors = tiny_tensors(config(), tiny_weights(config()), WeightType.Q8_0)
+    store = tiny_store(config(), pages * PAGE, kv_type)
+    return build_native_model(config(), tensors, store, threads=2, isa=ISA, max_rows=64, max_logit_rows=4)
+
+
+def step_of(of: NativeModel, rows: int = 5) -> StepInput:
+    poison(of.store)
+    steps = StepMaker(of.store.layout, of.store.pages)
+    return steps.step((steps.sequence(), range(3, 3 + rows)))
+
+
+def changed(step: StepInput, name: str, at: Any, value: int) -> StepInput:
+    """The step with one integer changed; of a page table, that of the group ``at`` begins with."""
+    if name == "page_tables":
+        tables = [table.copy() for table in step.page_tables]
+        tables[at[0]][at[1:]] = value
+        return replace(step, page_tables=tuple(tables))
+    array = getattr(step, name).copy()
+    array[at] = value
+    return replace(step, **{name: array})
+
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+BAD_INTEGERS = [
+    *(("ids", 2, value) for value in (-1, 131, INT32_MIN, INT32_MAX)),
+    *(("positions", 0, value) for value in (-1, INT32_MIN)),
+    *(("sequences", 4, value) for value in (-1, 1, INT32_MAX)),
+    *(("slots", (group, 3), value) for group in (0, 1) for value in (-1, 8 * PAGE, INT32_MAX)),
+    *(("first_key", (group, 1), value) for group in (0, 1) for value in (-1, 2, INT32_MIN)),
+    *(("last_key", (group, 4), value) for group in (0, 1) for value in (-1, PAGE, INT32_MAX)),
+    *(("page_tables", (group, 0, 0), value) for group in (0, 1) for value in (-1, 8, INT32_MIN, INT32_MAX)),
+    *(("logit_rows", 0, value) for value in (-1, 5, INT32_MAX)),
+]
+
+
+@pytest.mark.parametrize(("name", "at", "value"), BAD_INTEGERS)
+def test_a_bad_integer_is_an_error_and_harms_nothing(name: str, at: Any, value: int) -> None:
+    of = model()
+    good = step_of(of)
+    want = of.forward(good).copy()
+    with pytest.raises(UsageError, match=r"^step: "):
+        of.forward(changed(good, name, at, value))
+    np.testing.assert_array_equal(of.forward(good), want)
+
+
+def test_arrays_of_other_shapes_and_types_are_errors() -> None:
+    of = model()
+    good = step_of(of)
+    for name in ("ids", "positions", "sequences", "slots", "first_key", "last_key", "logit_rows"):
+        array = getattr(good, name)
+        bad = [array.astype(np.int64), array.astype(np.float32), array[None], array.tolist()]
+        if name != "logit_rows":
+            bad += [array[..., :-1], np.concatenate([array, array], axis=-1)[..., ::2], array.T.copy()[..., :1]]
+        for other in bad:
+            with pytest.raises(UsageError):
+                of.forward(replace(good, **{name: other}))
+    a, b = good.page_tables
+    for tables in ((a,), (a, b, a), (a, b[0]), (a, b.astype(np.int64)), (a, np.concatenate([b, b])), (a, None), ()):
+        with pytest.raises(UsageError):
+            of.forward(replace(good, page_tables=tables))  # type: ignore[arg-type]
+    of.forward(good)
+
+
+def test_steps_too_large_or_empty_are_errors() -> None:
+    of = model()
+    with pytest.raises(UsageError, match="a step of 65 rows; there is room for 1 to 64"):
+        of.forward(step_of(of, 65))
+    none = np.zeros(0, np.int32)
+    two = np.zeros((2, 0), np.int32)
+    table = np.zeros((1, 1), np.int32)
+    with pytest.raises(UsageError, match="a step of 0 rows"):
+        of.forward(StepInput(none, none, none, two, two, two, (table, table), none))
+    with pytest.raises(UsageError, match="width"):
+        of.head(np.zeros((2, 63), np.float32))
+    with pytest.raises(UsageError):
+        build_native_model(config(), {}, of.store, max_rows=0)
+
+
+def test_a_page_needed_by_one_row_only_is_looked_at() -> None:
+    """Rows of one sequence whose ranges are far apart: the page between them may be missing, those they see may not."""
+    of = model()
+    steps = StepMaker(of.store.layout, of.store.pages, let_go=False)
+    poison(of.store)
+    text = steps.sequence()
+    of.forward(steps.step((text, [3] * 64)))
+    of.forward(steps.step((text, [3] * 40)))
+    step = steps.step((text, [4, 5, 6]))
+    step.first_key[GLOBAL, :], step.last_key[GLOBAL, :] = [0, 70, 0], [31, 106, 31]
+    step.page_tables[GLOBAL][0, 1] = -1
+    assert np.isfinite(of.forward(step)).all()
+    for page in (0, 2, 3):
+        with pytest.raises(UsageError, match="needed by its keys"):
+            of.forward(changed(step, "page_tables", (GLOBAL, 0, page), -1))
+
+
+@pytest.mark.parametrize("kv_type", ["bf16", "f32", "int8"])
+def test_overflow_of_a_float16_cache_names_layer_and_remedy(kv_type: KVType) -> None:
+    weights = tiny_weights(config())
+    weights["layers.1.value"] *= 1e5
+    tensors = tiny_tensors(config(), weights)
+    of = build_native_model(config(), tensors, tiny_store(config(), 64, "f16"), threads=2, max_rows=64)
+    with pytest.raises(NumericError, match=r"^layer 1: .*float16.*--kv-type bf16"):
+        of.forward(step_of(of))
+    with pytest.raises(NumericError, match="layer 1"):
+        of.hidden(step_of(of))
+    wide = build_native_model(config(), tensors, tiny_store(config(), 64, kv_type), threads=2, max_rows=64)
+    assert np.isfinite(wide.forward(step_of(wide))).all()
+
+
+def test_counters_are_those_of_the_formulas() -> None:
+    of = build_native_model(
+        config(), tiny_tensors(config(), tiny_weights(config())), tiny_store(config(), 200, "int8"), threads=2
+    )
+    assert set(of.counters.values()) == {0}
+    steps = StepMaker(of.store.layout, of.store.pages)
+    text = steps.sequence()
+    of.forward(steps.step((text, range(3, 63)), logits="all"))  # in the last layer only kept rows attend
+    of.forward(steps.step((text, range(3, 53)), logits="all"))
+    windows = [40, None, 40]
+    seen = sum(min(position + 1, window or 1000) for window in windows for position in range(110))
+    of_one_key = 2 * (2 * 32) * 1 + 2 * 2 * 4  # int8 keys and values of two heads of 32, and their scales
+    assert of.counters == {
+        "runs": 2,
+        "rows": 110,
+        "pairs": seen * 4,
+        "kv_bytes_read": seen * of_one_key,
+        "kv_bytes_written": 3 * 110 * of_one_key,
+    }
+
+
+def test_two_threads_cannot_step_one_model() -> None:
+    of = model(pages=2)
+    step = step_of(of, 60)
+    failed: list[Exception] = []
+    done = threading.Event()
+
+    def busy() -> None:
+        while not done.is_set():
+            try:
+                of.forward(step)
+            except RunError as error:
+                failed.append(error)
+
+    others = [threading.Thread(target=busy) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(2000):
+            busy_now = len(failed)
+            if busy_now:
+                break
+            try:
+                of.forward(step)
+            except RunError as error:
+                failed.append(error)
+    finally:
+        done.set()
+        for other in others:
+            other.join()
+    assert failed
+    assert "in use by another thread" in str(failed[0])
+
+
+def test_the_callers_rounding_mode_neither_matters_nor_changes() -> None:
+    upward = {"x86_64": 0x800, "aarch64": 0x400000}[platform.machine()]
+    libm = ctypes.CDLL("libm.so.6")
+    of = model()
+    step = step_of(of)
+    want = of.forward(step).copy()
+    one, little, total = np.ones(1, np.float32), np.full(1, 1e-10, np.float32), np.empty(1, np.float32)
+    assert libm.fesetround(upward) == 0
+    try:
+        got = of.forward(step)
+        _native.check.add(ISA, one, little, total)
+        mode_after = libm.fegetround()
+    finally:
+        libm.fesetround(0)
+    assert mode_after == upward
+    assert total[0] == 1, "rounded to nearest"
+    np.testing.assert_array_equal(got, want)
+
+
+def test_weights_leave_their_source_as_they_are_packed() -> None:
+    tensors = tiny_tensors(config(), tiny_weights(config()), WeightType.Q5_0)
+    released: dict[str, int] = {}
+    told: list[tuple[int, int]] = []
+
+    def release(part: RawTensor) -> None:
+        released[part.name] = released.get(part.name, 0) + part.data.nbytes
+
+    build_native_model(
+        config(), tensors, tiny_store(config(), 64), release=release, progress=lambda *done: told.append(done)
+    )
+    matrices = {name: tensor.data.nbytes for name, tensor in tensors.items() if len(tensor.shape) == 2}
+    assert released == matrices
+    total = sum(tensor.data.nbytes for tensor in tensors.values())
+    assert {of for _, of in told} == {total}
+    assert sorted(told) == told
+
+
+def test_a_type_that_does_not_fit_the_columns_names_the_tensor() -> None:
+    tensors = dict(tiny_tensors(config(), tiny_weights(config())))
+    tensors["layers.0.key"] = replace(tensors["layers.0.key"], type=WeightType.Q4_K)
+    with pytest.raises(TensorError, match=r"layers\.0\.key"):
+        build_native_model(config(), tensors, tiny_store(config(), 64))
+
+
+def test_a_head_dim_beyond_the_kernels_is_refused() -> None:
+    wide = tiny_config(layers=1, pattern=1, hidden=64, ffn=96, vocab=131, head_dim=514)
+    with pytest.raises(UsageError, match="head_dim"):
+        build_native_model(wide, tiny_tensors(wide, tiny_weights(wide)), tiny_store(wide, 64))
+
+
+def test_views_of_results_keep_their_memory_alive() -> None:
+    of = build_native_model(config(), tiny_tensors(config(), tiny_weights(config())), tiny_store(config(), 64))
+    logits = of.forward(step_of(of))
+    want = logits.copy()
+    del of
+    np.testing.assert_array_equal(logits, want)
+
+
+def test_a_store_without_pages_stores_nothing() -> None:
+    empty = KVStore(kv_layout(config()), [0, 0], "f16")
+    of = build_native_model(config(), tiny_tensors(config(), tiny_weights(config())), empty)
+    one = np.zeros(1, np.int32)
+    each = np.zeros((2, 1), np.int32)
+    table = np.zeros((1, 1), np.int32)
+    with pytest.raises(UsageError, match="outside the KV store"):
+        of.forward(StepInput(one + 3, one, one, each, each, each, (table, table), one))
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from cabochon.model.native_model import build_native_model
+from cabochon.testing.steps import StepMaker, tiny_store
+from cabochon.testing.tiny import tiny_config, tiny_tensors, tiny_weights
+config = tiny_config(layers=2, pattern=2)
+of = build_native_model(config, tiny_tensors(config, tiny_weights(config)), tiny_store(config, 64), threads=3)
+steps = StepMaker(of.store.layout, of.store.pages)
+step = steps.step((steps.sequence(), range(3, 40)))
+want = of.forward(step).copy()
+child = os.fork()
+same = np.array_equal(of.forward(step), want)
+del of
+if child == 0:
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
+"""
+
+
+def test_a_forked_child_computes_alone_and_ends() -> None:
+    assert subprocess.run([sys.executable, "-c", FORK], timeout=120, check=False).returncode == 0
