@@ -1,10 +1,11 @@
 """Speed beside llama.cpp: the same file, the same threads, measured in turn in one run.
 
-    python benchmarks/compare.py [--threads 2] [--rounds 7] [--activations int8x2] [--json]
+    python benchmarks/compare.py [--threads 2] [--rounds 7] [--activations int8x2] [--save FILE]
 
-Each engine lives in a process of its own and waits while the other is measured; a round measures every figure of both, one
-after the other, so a machine whose speed drifts does so for both. Printed are medians, and the median of the ratios taken round by
-round. Prompts are random ids, new in every round, so nothing is served from a prefix cache.
+Each engine lives in a process of its own and waits while the other is measured; a round measures every figure of both,
+one after the other, so a machine whose speed drifts does so for both. Printed are medians, and the median of the ratios
+taken round by round. Prompts are random ids, new in every round, so nothing is served from a prefix cache. After the last
+round each process tells the most memory it ever held.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 PREFILL_ROWS = 512
 DECODE_TOKENS = 96
@@ -63,10 +67,17 @@ def serve(options: argparse.Namespace) -> None:
     print("RESULT 0", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        print(f"RESULT {measure(request['figure'], request['ids'])}", flush=True)
+        if request["figure"] == "memory":
+            rate = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+        else:
+            rate = measure(request["figure"], request["ids"])
+        print(f"RESULT {rate}", flush=True)
 
 
-def _cabochon(options: argparse.Namespace):
+Measure = Callable[[str, list[int]], float]
+
+
+def _cabochon(options: argparse.Namespace) -> Measure:
     import cabochon
 
     session = cabochon.load(options.model, threads=options.threads, activations=options.activations, context=1024)
@@ -79,7 +90,7 @@ def _cabochon(options: argparse.Namespace):
     return measure
 
 
-def _llama_cpp(options: argparse.Namespace):
+def _llama_cpp(options: argparse.Namespace) -> Measure:
     from xllamacpp import CommonParams, Server
 
     params = CommonParams()
@@ -101,7 +112,7 @@ def _llama_cpp(options: argparse.Namespace):
         }
         answer = server.handle_completions(body)
         answer = json.loads(answer) if isinstance(answer, str) else answer
-        return answer["timings"]["predicted_per_second" if figure == "decode" else "prompt_per_second"]
+        return float(answer["timings"]["predicted_per_second" if figure == "decode" else "prompt_per_second"])
 
     return measure
 
@@ -113,7 +124,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--activations", default="int8x2")
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--save", type=Path, help="also write the figures here, as JSON")
     parser.add_argument("--serve", choices=ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
 
@@ -135,10 +146,11 @@ def main() -> None:
                 rate = engine.measure(figure, ids)
                 if turn:  # the first round warms up
                     rates[figure][engine.name].append(rate)
+    memory = {engine.name: engine.measure("memory", []) for engine in engines}
     for engine in engines:
         engine.process.kill()
 
-    report = {}
+    report: dict[str, dict[str, float]] = {}
     for figure in FIGURES:
         ours, peer = (rates[figure][name] for name in ENGINES)
         ratios = [a / b for a, b in zip(ours, peer, strict=True)]
@@ -149,18 +161,27 @@ def main() -> None:
             "ratio_min": round(min(ratios), 3),
             "ratio_max": round(max(ratios), 3),
         }
-    if options.json:
-        print(json.dumps({"threads": options.threads, "activations": options.activations, **report}))
-        return
-    print(
-        f"{options.threads} threads, {options.activations}, medians of {options.rounds} interleaved rounds, tokens per second"
-    )
+    print(f"{options.threads} threads, {options.activations}, medians of {options.rounds} interleaved rounds, tokens/s")
     for figure, row in report.items():
         label = f"{figure} {PREFILL_ROWS}" if figure == "prefill" else f"{figure}, 1 stream"
         print(
             f"  {label:18} cabochon {row['cabochon']:8.1f}   llama.cpp {row['llama.cpp']:8.1f}   "
             f"ratio {row['ratio']:.2f} ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
         )
+    print("  " + "   ".join(f"peak memory of {name} {used / 1e6:.0f} MB" for name, used in memory.items()))
+    if options.save:
+        table = {"threads": options.threads, "activations": options.activations, "cpu": _cpu(), **report}
+        table["peak_memory_mb"] = {name: round(used / 1e6) for name, used in memory.items()}
+        options.save.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _cpu() -> str:
+    """What the system calls this processor, with the instruction set that is used."""
+    from cabochon.ops.machine import available_instruction_sets
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'} ({available_instruction_sets()[0]})"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Agreement of the real Gemma 3 270M with figures recorded from an independent implementation.
 
-    python benchmarks/golden.py [--backend native|torch] [--activations int8x2|int8] [--kv-type TYPE] [--threads N]
+    python benchmarks/golden.py [--backend native|torch] [--activations int8x2|int8] [--kv-type TYPE] [--threads N] [--save FILE]
 
 The recorded figures (``tests/data/gemma3-270m-*``) are those of ``transformers`` 5.24 in float32 on the dequantised
 weights of the same file: log-probabilities of the first 2,000 tokens of a long text (the GPL, nearly four windows), and
@@ -108,6 +108,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=2000, help="of the text")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40, help="of each continuation")
+    parser.add_argument("--save", type=Path, help="also write the figures here, as JSON")
     options = parser.parse_args()
     kv_type = options.kv_type or KV_TYPES[options.backend]
     activations = options.activations if options.backend == "native" else "float32"
@@ -126,6 +127,10 @@ def main() -> int:
         ]
     for figure in figures:
         print(figure)
+    if options.save:
+        options.save.write_text(
+            json.dumps({figure.name: round(float(figure.value), 7) for figure in figures}, indent=1) + "\n"
+        )
     return 0 if all(figure.ok for figure in figures) else 1
 
 
