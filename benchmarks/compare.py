@@ -3,9 +3,9 @@
     python benchmarks/compare.py [--threads 2] [--rounds 7] [--activations int8x2] [--save FILE]
 
 Each engine lives in a process of its own and waits while the other is measured; a round measures every figure of both,
-one after the other, so a machine whose speed drifts does so for both. Printed are medians, and the median of the ratios
-taken round by round. Prompts are random ids, new in every round, so nothing is served from a prefix cache. After the last
-round each process tells the most memory it ever held.
+one after the other, so a machine whose speed drifts does so for both. Printed are medians, and the median of the
+ratios taken round by round. Prompts are random ids, new in every round, so nothing is served from a prefix cache. After
+the last round each process tells the most memory it ever held.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _cabochon(options: argparse.Namespace) -> Measure:
     def measure(figure: str, ids: list[int]) -> float:
         tokens = DECODE_TOKENS if figure == "decode" else 1
         timings = session.generate(ids, max_tokens=tokens, temperature=0, ignore_eos=True).timings
-        return timings.decode_tokens_per_s if figure == "decode" else timings.prefill_tokens_per_s
+        return (timings.decode_tokens_per_s if figure == "decode" else timings.prefill_tokens_per_s) or 0.0
 
     return measure
 

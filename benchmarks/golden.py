@@ -1,6 +1,6 @@
 """Agreement of the real Gemma 3 270M with figures recorded from an independent implementation.
 
-    python benchmarks/golden.py [--backend native|torch] [--activations int8x2|int8] [--kv-type TYPE] [--threads N] [--save FILE]
+    python benchmarks/golden.py [--backend native|torch] [--activations int8x2|int8] [--kv-type TYPE] [--save FILE]
 
 The recorded figures (``tests/data/gemma3-270m-*``) are those of ``transformers`` 5.24 in float32 on the dequantised
 weights of the same file: log-probabilities of the first 2,000 tokens of a long text (the GPL, nearly four windows), and

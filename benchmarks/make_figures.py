@@ -2,8 +2,8 @@
 
     python benchmarks/make_figures.py [--check]
 
-Nothing is measured here: ``compare.py --save`` and ``golden.py --save`` wrote the results. ``--check`` only tells whether the
-README has the table that the results give (a test runs it).
+Nothing is measured here: ``compare.py --save`` and ``golden.py --save`` wrote the results. ``--check`` only tells
+whether the README has the table that the results give (a test runs it).
 """
 
 from __future__ import annotations
