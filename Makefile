@@ -67,10 +67,15 @@ format: setup
 	$(BIN)/clang-format -i $(NATIVE)
 
 bench-compare: setup
-	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/compare.py --save benchmarks/results/compare.json
+	$(BIN)/python benchmarks/compare.py --activations int8 --save benchmarks/results/compare-int8.json
+	$(BIN)/python benchmarks/make_figures.py
 
 golden: setup
-	$(BIN)/python benchmarks/golden.py
+	$(BIN)/python benchmarks/golden.py --save benchmarks/results/golden.json
+	$(BIN)/python benchmarks/golden.py --activations int8 --save benchmarks/results/golden-int8.json
+	$(BIN)/python benchmarks/golden.py --backend torch --save benchmarks/results/golden-torch.json
+	$(BIN)/python benchmarks/make_figures.py
 
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
