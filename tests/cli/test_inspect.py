@@ -73,3 +73,12 @@ def test_kv_memory_is_what_page_tables_come_to_hold(run: Run, tmp_path: Path, wi
             assert group["max_bytes"] is None
     assert kv["bytes_at"] == {str(n): size for n, size in held.items()}
     assert sum(group["layers"] for group in kv["groups"]) == 3
+
+
+def test_a_file_name_that_is_not_utf8_is_shown_escaped(run: Run, tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a\udcff.gguf"
+    path.symlink_to(tiny)
+    assert run("inspect", "--model", path, "--json").json["path"] == str(path)
+    assert "a\\udcff.gguf\n" in run("inspect", "--model", path).out
+    path.unlink()
+    assert "a\\udcff.gguf" in run("inspect", "--model", path).error_line(1)

@@ -53,6 +53,11 @@ def test_score_for_people(run: Run, tiny: Path, session: cabochon.Session) -> No
     assert last == f"perplexity {expected.perplexity:,.4f} over {len(rows) - 1} tokens"
 
 
+def test_the_reference_backend_agrees(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    logprobs = run("score", TEXT, "--model", tiny, "--json", "--backend", "torch", "--threads", "1").json["logprobs"]
+    assert logprobs[1:] == pytest.approx(session.score(TEXT).logprobs[1:], abs=1e-3)
+
+
 def test_one_token_has_no_perplexity(run: Run, tiny: Path) -> None:
     assert run("score", "--ids", "2", "--model", tiny, "--json").json == {
         "token_ids": [2],

@@ -19,7 +19,7 @@ _HARMLESS = {
 def prepare() -> None:
     """Text leaves as UTF-8, whatever the locale, and its newlines stay as they are."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="")
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="")
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
 
