@@ -42,7 +42,7 @@ help:
 # ---- Using it ---------------------------------------------------------------------------------------------------
 
 demo: $(DEMO_READY)
-	$(BIN)/cabochon generate "The capital of France is" --seed 4
+	$(BIN)/cabochon generate "The capital of France is" --seed 1
 
 bench: $(DEMO_READY)
 	$(BIN)/cabochon bench

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-COMMAND = ["generate", "The capital of France is", "--seed", "4"]
+COMMAND = ["generate", "The capital of France is", "--seed", "1"]
 WIDTH = 96
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     console = Console(record=True, width=WIDTH, file=sys.stderr, force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), "make demo"))
-    console.print(Text('.venv/bin/cabochon generate "The capital of France is" --seed 4', style="dim"))
+    console.print(Text('.venv/bin/cabochon generate "The capital of France is" --seed 1', style="dim"))
     console.print(Text(done.stdout.rstrip("\n")))
     console.print(Text(done.stderr.rstrip("\n"), style="cyan"))
     console.save_svg(str(Path(__file__).with_name("terminal.svg")), title="Cabochon")
