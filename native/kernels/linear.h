@@ -9,16 +9,23 @@ namespace cabochon {
 
 inline constexpr int kSliceInputs = 4;  // inputs that one integer dot instruction takes together
 
+// What docs/arithmetic.md section 4 needs of 32 quantised activations besides their sums: s and -A.
+struct ActivationScale {
+  float scale;
+  float minus_scaled_sum;
+};
+
 // Activations of some rows, quantised (docs/arithmetic.md section 3) in the order one instruction set wants.
 struct QuantizedRows {
-  const uint8_t* q;     // [rows][cols / 4][8], written and read by the same set with the same `two_terms`
-  const float* scales;  // [rows][cols / 32]
-  const int32_t* sums;  // [rows][cols / 16]: exact sums of q over half blocks
+  const uint8_t* q;               // [rows][cols / 4][8], written and read by the same set with the same `two_terms`
+  const ActivationScale* scales;  // [rows][cols / 32]
+  const int32_t* sums;            // [rows][cols / 16]: exact sums of q over half blocks
 };
 
 struct LinearKernels {
   // Quantises one row of `cols` floats (a multiple of 32). Writes cols/4*8 bytes, cols/32 scales, cols/16 sums.
-  void (*quantize_row)(const float* x, int64_t cols, bool two_terms, uint8_t* q, float* scales, int32_t* sums);
+  void (*quantize_row)(const float* x, int64_t cols, bool two_terms, uint8_t* q, ActivationScale* scales,
+                       int32_t* sums);
 
   // y[t * y_stride + lane] for t in [0, rows) and the lanes of one group that exist (min(16, w.rows - 16*group)).
   // `scratch` has linear_scratch_bytes and begins on a cache line; its content is not kept.

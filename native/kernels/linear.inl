@@ -10,16 +10,17 @@
 #include <cstring>
 
 #include "kernels/linear.h"
-#include "kernels/linear_blocks.inl"
 #include "kernels/linear_float.inl"
+#include "kernels/linear_units.inl"
 #include "kernels/tiles.inl"
+#include "simd/repeat.h"
 
 namespace cabochon::CABOCHON_ISA {
 
 // ---- Activations ----------------------------------------------------------------------------------------------
 
 template <bool TwoTerms>
-inline void quantize(const float* x, int64_t cols, uint8_t* q, float* scales, int32_t* sums) {
+inline void quantize(const float* x, int64_t cols, uint8_t* q, ActivationScale* scales, int32_t* sums) {
   constexpr float kLimit = TwoTerms ? 32512.0f : 127.0f;
   constexpr float kSmallest = 0x1p-100f;  // below it kLimit / a may overflow
   for (int64_t b = 0; b < cols / kBlock; ++b, x += kBlock, q += 2 * kBlock, sums += 2) {
@@ -27,13 +28,9 @@ inline void quantize(const float* x, int64_t cols, uint8_t* q, float* scales, in
     const float a = tree_max(max(abs(first), abs(second)));
     const F32x16 zero = broadcast(0.0f);
     const float finite = tree_sum(first * zero + second * zero);  // NaN if there is an infinity or NaN
-    float inverse = 0.0f;
-    if (finite != 0.0f) {
-      scales[b] = finite;
-    } else if (a < kSmallest) {
-      scales[b] = 0.0f;
-    } else {
-      scales[b] = a / kLimit;
+    float scale = finite, inverse = 0.0f;
+    if (finite == 0.0f && a >= kSmallest) {
+      scale = a / kLimit;
       inverse = kLimit / a;
     }
     const bool none = inverse == 0.0f;
@@ -43,10 +40,12 @@ inline void quantize(const float* x, int64_t cols, uint8_t* q, float* scales, in
     store_activations<TwoTerms>(q + kBlock, q_second);
     sums[0] = sum_lanes(q_first);
     sums[1] = sum_lanes(q_second);
+    scales[b] = {scale, -(scale * static_cast<float>(sums[0] + sums[1]))};
   }
 }
 
-inline void quantize_row(const float* x, int64_t cols, bool two_terms, uint8_t* q, float* scales, int32_t* sums) {
+inline void quantize_row(const float* x, int64_t cols, bool two_terms, uint8_t* q, ActivationScale* scales,
+                         int32_t* sums) {
   if (two_terms) {
     quantize<true>(x, cols, q, scales, sums);
   } else {
@@ -56,31 +55,25 @@ inline void quantize_row(const float* x, int64_t cols, bool two_terms, uint8_t* 
 
 // ---- Integer weights ------------------------------------------------------------------------------------------
 
-// Adds one block to the accumulator of one row of activations. `total` holds sums over unsigned weights.
-template <class Block>
-inline F32x16 add_block(F32x16 acc, const BlockScales& w, const I32x16* total, float scale, const int32_t* sums) {
-  const F32x16 s = broadcast(scale);
-  if constexpr (Block::kHalves == 2) {
-    const I32x16 first = total[0] - broadcast_i32(Block::Layout::kOffset * sums[0]);
-    const I32x16 second = total[1] - broadcast_i32(Block::Layout::kOffset * sums[1]);
-    acc = fma(to_f32(first), w.scale[0] * s, acc);
-    acc = fma(to_f32(second), w.scale[1] * s, acc);
-  } else if constexpr (Block::Layout::kOffset != 0) {
-    const I32x16 all = total[0] - broadcast_i32(Block::Layout::kOffset * (sums[0] + sums[1]));
-    acc = fma(to_f32(all), w.scale[0] * s, acc);
+// The sums over weights less `offset`, from sums over weights.
+template <int Offset>
+CABOCHON_INLINE inline I32x16 without_offset(I32x16 total, int32_t activation_sum) {
+  if constexpr (Offset == 0) {
+    return total;
   } else {
-    acc = fma(to_f32(total[0]), w.scale[0] * s, acc);
+    return total - broadcast_i32(Offset * activation_sum);
   }
-  if constexpr (Block::kHasMin) {
-    acc = fma(w.minus_min, broadcast(scale * static_cast<float>(sums[0] + sums[1])), acc);
-  }
-  return acc;
+}
+
+// Adds one half of a block (or the block, where it has one scale) to the accumulator of one row of activations.
+CABOCHON_INLINE inline F32x16 add_scaled(F32x16 acc, I32x16 total, F32x16 weight_scale, float scale) {
+  return fma(to_f32(total), weight_scale * broadcast(scale), acc);
 }
 
 // Where the rows of a tile begin.
 struct TileRows {
   const uint8_t* q;
-  const float* scales;
+  const ActivationScale* scales;
   const int32_t* sums;
   float* y;
   int64_t q_stride, scales_stride, sums_stride, y_stride;  // y_stride and the rest in elements of their arrays
@@ -97,148 +90,129 @@ struct TileRows {
 };
 
 // Few rows: weights are unpacked in registers, meet every row and are forgotten.
-template <class Block, bool TwoTerms, int R>
-inline void few_rows(const uint8_t* group, int64_t blocks, const TileRows& rows, int lanes_present) {
-  using D = Dot<TwoTerms, Block::kBits>;
-  constexpr int H = Block::kHalves;
+template <class Unit, bool TwoTerms, int R>
+inline void few_rows(const uint8_t* group, int64_t units, const TileRows& rows, int lanes_present) {
+  using D = Dot<TwoTerms, Unit::kBits>;
+  constexpr int H = Unit::kHalves, kOffset = Unit::Layout::kOffset, kBytes = Unit::Layout::kBytes;
+  constexpr int kAhead = 1536;  // bytes: far enough for memory, near enough for the first cache
   F32x16 acc[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    acc[r] = broadcast(0.0f);
-  }
-  for (int64_t b = 0; b < blocks; ++b) {
-    const Block block(group, b);
-    const uint8_t* q = rows.q + 2 * kBlock * b;
-    typename D::Sum sum[R][H];
-    const auto add_pair = [&](const SlicePair& pair, int j) __attribute__((always_inline)) {
-      const typename D::Slice first = D::widen(pair.first), second = D::widen(pair.second);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        sum[r][0].add(first, q + r * rows.q_stride + 8 * j);
-        sum[r][H - 1].add(second, q + r * rows.q_stride + 8 * (j + 4));
+  repeat<R>([&](auto r) CABOCHON_INLINE { acc[r] = broadcast(0.0f); });
+  for (int64_t u = 0; u < units; ++u, group += kBytes) {
+    const Unit unit(group);
+    for (int i = 0; i < Unit::kBlocks; ++i) {
+      for (int line = 0; line < kBytes / Unit::kBlocks; line += 64) {
+        __builtin_prefetch(group + kBytes / Unit::kBlocks * i + kAhead + line);
       }
-    };
-    add_pair(block.template pair<0>(), 0);
-    add_pair(block.template pair<1>(), 1);
-    add_pair(block.template pair<2>(), 2);
-    add_pair(block.template pair<3>(), 3);
-    const BlockScales w = block.scales();
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      I32x16 total[H];
-      for (int h = 0; h < H; ++h) {
-        total[h] = sum[r][h].total();
-      }
-      acc[r] = add_block<Block>(acc[r], w, total, rows.scales[r * rows.scales_stride + b],
-                                rows.sums + r * rows.sums_stride + 2 * b);
+      const int64_t b = u * Unit::kBlocks + i;
+      const uint8_t* q = rows.q + 2 * kBlock * b;
+      decltype(D::zero()) sum[R][H];
+      repeat<R>([&](auto r) CABOCHON_INLINE { repeat<H>([&](auto h) CABOCHON_INLINE { sum[r][h] = D::zero(); }); });
+      repeat<4>([&](auto j) CABOCHON_INLINE {
+        const SlicePair pair = unit.template pair<j>(i);
+        const auto first = D::widen(pair.first);
+        repeat<R>([&](auto r) CABOCHON_INLINE { D::add(sum[r][0], first, q + r * rows.q_stride + 8 * j); });
+        const auto second = D::widen(pair.second);
+        repeat<R>([&](auto r) CABOCHON_INLINE { D::add(sum[r][H - 1], second, q + r * rows.q_stride + 8 * (j + 4)); });
+      });
+      const BlockScales w = unit.scales(i);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const ActivationScale& scale = rows.scales[r * rows.scales_stride + b];
+        const int32_t* sums = rows.sums + r * rows.sums_stride + 2 * b;
+        repeat<H>([&](auto h) CABOCHON_INLINE {
+          const int32_t activation_sum = H == 2 ? sums[h] : sums[0] + sums[1];
+          const I32x16 total = without_offset<kOffset>(D::total(sum[r][h]), activation_sum);
+          acc[r] = add_scaled(acc[r], total, w.of_half(h), scale.scale);
+        });
+        if constexpr (Unit::kHasMin) {
+          acc[r] = fma(w.minimum, broadcast(scale.minus_scaled_sum), acc[r]);
+        }
+      });
     }
   }
-  for (int r = 0; r < R; ++r) {
-    store_n(rows.y + r * rows.y_stride, acc[r], lanes_present);
-  }
+  repeat<R>([&](auto r) CABOCHON_INLINE { store_n(rows.y + r * rows.y_stride, acc[r], lanes_present); });
 }
 
 // Many rows: a panel of unpacked blocks, read again for every tile of rows. Per block 8 slices and the scales.
 inline constexpr int64_t kPanelBlocks = 16;
-template <class Block, bool TwoTerms>
+template <class Unit, bool TwoTerms>
 struct Panel {
-  using D = Dot<TwoTerms, Block::kBits>;
+  using D = Dot<TwoTerms, Unit::kBits>;
   static constexpr int64_t kScales = 8 * D::kSliceBytes;
-  static constexpr int64_t kMinima = kScales + 64 * Block::kHalves;
-  static constexpr int64_t kBlockBytes = kMinima + (Block::kHasMin ? 64 : 0);
+  static constexpr int64_t kMinima = kScales + 64 * Unit::kHalves;
+  static constexpr int64_t kBlockBytes = kMinima + (Unit::kHasMin ? 64 : 0);
+  static constexpr int64_t kUnits = kPanelBlocks / Unit::kBlocks;
 
-  static void fill(uint8_t* out, const uint8_t* group, int64_t first, int64_t blocks) {
-    for (int64_t b = first; b < first + blocks; ++b, out += kBlockBytes) {
-      const Block block(group, b);
-      const auto put = [&](const SlicePair& pair, int j) __attribute__((always_inline)) {
-        D::store(out + D::kSliceBytes * j, D::widen(pair.first));
-        D::store(out + D::kSliceBytes * (j + 4), D::widen(pair.second));
-      };
-      put(block.template pair<0>(), 0);
-      put(block.template pair<1>(), 1);
-      put(block.template pair<2>(), 2);
-      put(block.template pair<3>(), 3);
-      const BlockScales w = block.scales();
-      for (int h = 0; h < Block::kHalves; ++h) {
-        cabochon::CABOCHON_ISA::store(reinterpret_cast<float*>(out + kScales + 64 * h), w.scale[h]);
+  static void fill(uint8_t* out, const uint8_t* from, int64_t units) {
+    for (int64_t u = 0; u < units; ++u) {
+      const Unit unit(from + u * Unit::Layout::kBytes);
+      for (int i = 0; i < Unit::kBlocks; ++i, out += kBlockBytes) {
+        repeat<4>([&](auto j) CABOCHON_INLINE {
+          const SlicePair pair = unit.template pair<j>(i);
+          D::store(out + D::kSliceBytes * j, pair.first, Unit::Layout::kOffset);
+          D::store(out + D::kSliceBytes * (j + 4), pair.second, Unit::Layout::kOffset);
+        });
+        const BlockScales w = unit.scales(i);
+        for (int h = 0; h < Unit::kHalves; ++h) {
+          store(reinterpret_cast<float*>(out + kScales + 64 * h), w.of_half(h));
+        }
+        if constexpr (Unit::kHasMin) {
+          store(reinterpret_cast<float*>(out + kMinima), w.minimum);
+        }
       }
-      if constexpr (Block::kHasMin) {
-        cabochon::CABOCHON_ISA::store(reinterpret_cast<float*>(out + kMinima), w.minus_min);
-      }
     }
-  }
-
-  static BlockScales scales(const uint8_t* block) {
-    BlockScales w{};
-    for (int h = 0; h < Block::kHalves; ++h) {
-      w.scale[h] = load(reinterpret_cast<const float*>(block + kScales + 64 * h));
-    }
-    if constexpr (Block::kHasMin) {
-      w.minus_min = load(reinterpret_cast<const float*>(block + kMinima));
-    }
-    return w;
   }
 };
 
 // Continues R rows' sums in y over the panel's blocks, the first of which is block `first`.
-template <class Block, bool TwoTerms, int R>
+template <class Unit, bool TwoTerms, int R>
 inline void tile(const uint8_t* panel, int64_t first, int64_t blocks, const TileRows& rows, int lanes_present) {
-  using P = Panel<Block, TwoTerms>;
+  using P = Panel<Unit, TwoTerms>;
   using D = typename P::D;
-  constexpr int H = Block::kHalves;
+  constexpr int H = Unit::kHalves, kOffset = D::kSigned ? 0 : Unit::Layout::kOffset;
   F32x16 acc[R];
   for (int r = 0; r < R; ++r) {
     acc[r] = first == 0 ? broadcast(0.0f) : load_n(rows.y + r * rows.y_stride, lanes_present);
   }
   for (int64_t b = first; b < first + blocks; ++b, panel += P::kBlockBytes) {
     const uint8_t* q = rows.q + 2 * kBlock * b;
-    I32x16 total[R][H];
-    if constexpr (H == 1) {
-      typename D::template Tile<R> sums;
-      sums.add_half(panel, q, rows.q_stride);
-      sums.add_half(panel + 4 * D::kSliceBytes, q + kBlock, rows.q_stride);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        total[r][0] = sums.total(r);
-      }
-    } else {
-      for (int h = 0; h < 2; ++h) {
-        typename D::template Tile<R> sums;
-        sums.add_half(panel + 4 * h * D::kSliceBytes, q + h * kBlock, rows.q_stride);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          total[r][h] = sums.total(r);
+    repeat<H>([&](auto h) CABOCHON_INLINE {
+      const uint8_t* slices = panel + h * 4 * D::kSliceBytes;
+      D::template tile<R, 8 / H>(slices, q + h * kBlock, rows.q_stride, [&](auto r, I32x16 total) CABOCHON_INLINE {
+        const ActivationScale& scale = rows.scales[r * rows.scales_stride + b];
+        const int32_t* sums = rows.sums + r * rows.sums_stride + 2 * b;
+        const int32_t activation_sum = H == 2 ? sums[h] : sums[0] + sums[1];
+        const F32x16 weight_scale = load(reinterpret_cast<const float*>(panel + P::kScales + 64 * h));
+        acc[r] = add_scaled(acc[r], without_offset<kOffset>(total, activation_sum), weight_scale, scale.scale);
+        if constexpr (Unit::kHasMin) {
+          const F32x16 minimum = load(reinterpret_cast<const float*>(panel + P::kMinima));
+          acc[r] = fma(minimum, broadcast(scale.minus_scaled_sum), acc[r]);
         }
-      }
-    }
-    const BlockScales w = P::scales(panel);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      acc[r] = add_block<Block>(acc[r], w, total[r], rows.scales[r * rows.scales_stride + b],
-                                rows.sums + r * rows.sums_stride + 2 * b);
-    }
+      });
+    });
   }
   for (int r = 0; r < R; ++r) {
     store_n(rows.y + r * rows.y_stride, acc[r], lanes_present);
   }
 }
 
-template <class Block, bool TwoTerms>
+template <class Unit, bool TwoTerms>
 inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_present, const QuantizedRows& x,
                      int64_t rows, float* y, int64_t y_stride, uint8_t* scratch) {
-  const int64_t blocks = w.cols / kBlock;
+  using P = Panel<Unit, TwoTerms>;
+  const int64_t units = w.cols / Unit::Layout::kInputs;
   if (rows <= kFewRows) {
     with_constant<kFewRows>(rows, [&](auto n) {
-      few_rows<Block, TwoTerms, n.value>(group, blocks, TileRows(x, w.cols, y, y_stride, 0), lanes_present);
+      few_rows<Unit, TwoTerms, n.value>(group, units, TileRows(x, w.cols, y, y_stride, 0), lanes_present);
     });
     return;
   }
-  for (int64_t first = 0; first < blocks; first += kPanelBlocks) {
-    const int64_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
-    Panel<Block, TwoTerms>::fill(scratch, group, first, count);
+  for (int64_t first = 0; first < units; first += P::kUnits) {
+    const int64_t count = units - first < P::kUnits ? units - first : P::kUnits;
+    P::fill(scratch, group + first * Unit::Layout::kBytes, count);
     each_tile(rows, kTileRows, [&](int64_t row, int64_t n) {
       with_constant<kTileRows>(n, [&](auto r) {
-        tile<Block, TwoTerms, r.value>(scratch, first, count, TileRows(x, w.cols, y, y_stride, row), lanes_present);
+        tile<Unit, TwoTerms, r.value>(scratch, first * Unit::kBlocks, count * Unit::kBlocks,
+                                      TileRows(x, w.cols, y, y_stride, row), lanes_present);
       });
     });
   }
@@ -252,13 +226,13 @@ inline void group_of_any(const PackedWeight& w, int64_t group, const QuantizedRo
   const int present = left < kLanes ? static_cast<int>(left) : kLanes;
   switch (w.format) {
     case Format::Q8_0:
-      return group_of<BlockQ8_0, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
+      return group_of<UnitQ8_0, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
     case Format::Q5_0:
-      return group_of<BlockQ5_0, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
+      return group_of<UnitQ5_0, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
     case Format::Q4_K:
-      return group_of<BlockQ4_K, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
+      return group_of<UnitQ4_K, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
     case Format::Q6_K:
-      return group_of<BlockQ6_K, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
+      return group_of<UnitQ6_K, TwoTerms>(w, data, present, x, rows, y, y_stride, scratch);
     default:
       return;
   }
@@ -274,7 +248,7 @@ inline void linear_group(const PackedWeight& w, int64_t group, const QuantizedRo
 }
 
 inline int64_t linear_scratch_bytes(int64_t) {
-  constexpr int64_t kMost = Panel<BlockQ6_K, true>::kBlockBytes;  // two scales, or a scale and a minimum
+  constexpr int64_t kMost = Panel<UnitQ6_K, true>::kBlockBytes;  // two scales, or a scale and a minimum
   return kPanelBlocks * kMost;
 }
 

@@ -27,20 +27,12 @@ template <Format F, int R>
 inline void float_tile(const uint8_t* group, int64_t cols, const float* x, int64_t x_stride, float* y, int64_t y_stride,
                        int lanes_present) {
   F32x16 acc[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    acc[r] = broadcast(0.0f);
-  }
+  repeat<R>([&](auto r) CABOCHON_INLINE { acc[r] = broadcast(0.0f); });
   for (int64_t k = 0; k < cols; ++k) {
     const F32x16 w = load_weights<F>(group, k);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      acc[r] = fma(w, broadcast(x[r * x_stride + k]), acc[r]);
-    }
+    repeat<R>([&](auto r) CABOCHON_INLINE { acc[r] = fma(w, broadcast(x[r * x_stride + k]), acc[r]); });
   }
-  for (int r = 0; r < R; ++r) {
-    store_n(y + r * y_stride, acc[r], lanes_present);
-  }
+  repeat<R>([&](auto r) CABOCHON_INLINE { store_n(y + r * y_stride, acc[r], lanes_present); });
 }
 
 template <Format F>

@@ -3,13 +3,11 @@
 
 #include <cstdint>
 
+#include "simd/repeat.h"
+
 namespace cabochon::CABOCHON_ISA {
 
 // Calls f with the constant n, 1 <= n <= N.
-template <int N>
-struct Constant {
-  static constexpr int value = N;
-};
 template <int N, class F>
 inline void with_constant(int64_t n, F f) {
   if (n == N) {

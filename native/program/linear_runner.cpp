@@ -19,7 +19,7 @@ LinearRunner::LinearRunner(Machine& machine, bool two_terms, int64_t max_rows, i
     : machine_(machine), two_terms_(two_terms) {
   const auto values = static_cast<size_t>(max_rows * max_cols);
   q_ = Memory(values / kSliceInputs * 8);
-  scales_ = Memory(values / kBlock * sizeof(float));
+  scales_ = Memory(values / kBlock * sizeof(ActivationScale));
   sums_ = Memory(values / (kBlock / 2) * sizeof(int32_t));
   scratch_stride_ = whole_lines(static_cast<size_t>(machine.kernels.linear.linear_scratch_bytes(max_cols)));
   scratch_ = Memory(scratch_stride_ * static_cast<size_t>(machine.pool.threads()));
@@ -30,7 +30,8 @@ void LinearRunner::quantize(const float* x, int64_t rows, int64_t cols) {
   machine_.pool.parallel(rows, std::max<int64_t>(1, 4096 / cols), [&](int64_t first, int64_t last, int) {
     for (int64_t t = first; t < last; ++t) {
       kernels.quantize_row(x + t * cols, cols, two_terms_, q_.data() + t * cols / kSliceInputs * 8,
-                           scales_.as<float>() + t * (cols / kBlock), sums_.as<int32_t>() + t * (cols / (kBlock / 2)));
+                           scales_.as<ActivationScale>() + t * (cols / kBlock),
+                           sums_.as<int32_t>() + t * (cols / (kBlock / 2)));
     }
   });
 }
@@ -67,7 +68,8 @@ void LinearRunner::run(const float* x, int64_t rows, int64_t cols, const std::ve
       }
       float* out = y + row * outputs + column + group * kLanes;
       if (is_quantized(w->format)) {
-        const QuantizedRows in{q_.data() + row * cols / kSliceInputs * 8, scales_.as<float>() + row * (cols / kBlock),
+        const QuantizedRows in{q_.data() + row * cols / kSliceInputs * 8,
+                               scales_.as<ActivationScale>() + row * (cols / kBlock),
                                sums_.as<int32_t>() + row * (cols / (kBlock / 2))};
         kernels.linear_group(*w, group, in, count, two_terms_, out, outputs, scratch);
       } else {

@@ -34,6 +34,10 @@ inline F32x16 load_n(const float* p, int n) {
   return {_mm256_maskload_ps(p, index_mask(0, n, 0)), _mm256_maskload_ps(p + 8, index_mask(0, n, 8))};
 }
 inline void store_n(float* p, F32x16 a, int n) {
+  if (n >= 16) {  // some CPUs take dozens of cycles for a masked store
+    store(p, a);
+    return;
+  }
   _mm256_maskstore_ps(p, index_mask(0, n, 0), a.lo);
   _mm256_maskstore_ps(p + 8, index_mask(0, n, 8), a.hi);
 }

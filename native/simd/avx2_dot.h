@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "simd/avx2.h"
+#include "simd/repeat.h"
 
 namespace cabochon::CABOCHON_ISA {
 
@@ -31,29 +32,19 @@ inline Bytes64 shift(Bytes64 a) {
   }
 }
 
-struct Bytes16 {
-  __m128i v;
-};
-inline Bytes16 load_bytes16(const uint8_t* p) { return {load_128(p)}; }
-inline Bytes16 load_nibbles16(const uint8_t* p) {
-  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  return {_mm_and_si128(_mm_unpacklo_epi64(pairs, _mm_srli_epi16(pairs, 4)), _mm_set1_epi8(0x0f))};
+inline void store_bytes(uint8_t* p, Bytes64 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), a.hi);
 }
-inline Bytes16 operator&(Bytes16 a, uint8_t mask) {
-  return {_mm_and_si128(a.v, _mm_set1_epi8(static_cast<char>(mask)))};
+inline __m256i nibbles_of_16_bytes(const uint8_t* p) {
+  const __m256i twice = _mm256_permute4x64_epi64(_mm256_castsi128_si256(load_128(p)), 0x50);
+  return _mm256_and_si256(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 4, 0, 4)), _mm256_set1_epi8(0x0f));
 }
-inline Bytes16 operator|(Bytes16 a, Bytes16 b) { return {_mm_or_si128(a.v, b.v)}; }
-template <int N>
-inline Bytes16 shift(Bytes16 a) {
-  if constexpr (N >= 0) {
-    return {_mm_srli_epi16(a.v, N)};
-  } else {
-    return {_mm_slli_epi16(a.v, -N)};
-  }
-}
-inline F32x16 to_f32(Bytes16 a) {
-  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(a.v)),
-          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(a.v, 8)))};
+inline Bytes64 load_nibbles(const uint8_t* p) { return {nibbles_of_16_bytes(p), nibbles_of_16_bytes(p + 16)}; }
+inline F32x16 load_u8(const uint8_t* p) {
+  const __m128i bytes = load_128(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 
 inline int32_t sum_lanes(I32x16 a) {
@@ -101,6 +92,11 @@ inline __m256i odd_inputs(const uint8_t* activations) {
 inline constexpr int kTileRows = 6;  // 12 accumulators, 2 vectors of weights, 1 of activations, 1 product
 inline constexpr int kFewRows = 3;
 
+// Sums of rows 0-7 and 8-15.
+struct Sums {
+  __m256i lo, hi;
+};
+
 // Weights and activations as int16, by vpmaddwd.
 struct WideSlice {
   __m256i even_lo, even_hi, odd_lo, odd_hi;  // inputs (0, 2) and (1, 3) of rows 0-7 and 8-15
@@ -108,117 +104,114 @@ struct WideSlice {
 template <bool TwoTerms>
 struct WideDot {
   using Slice = WideSlice;
+  static constexpr bool kSigned = true;
   static constexpr int kSliceBytes = 128;
   static Slice widen(Bytes64 a) {
     const __m256i low_byte = _mm256_set1_epi16(0x00ff);
     return {_mm256_and_si256(a.lo, low_byte), _mm256_and_si256(a.hi, low_byte), _mm256_srli_epi16(a.lo, 8),
             _mm256_srli_epi16(a.hi, 8)};
   }
-  static void store(uint8_t* p, const Slice& s) {
+  static void store(uint8_t* p, Bytes64 a, int offset) {
+    const Slice s = widen(a);
+    const __m256i o = _mm256_set1_epi16(static_cast<int16_t>(offset));
     auto* out = reinterpret_cast<__m256i*>(p);
-    _mm256_store_si256(out, s.even_lo);
-    _mm256_store_si256(out + 1, s.even_hi);
-    _mm256_store_si256(out + 2, s.odd_lo);
-    _mm256_store_si256(out + 3, s.odd_hi);
+    _mm256_store_si256(out, _mm256_sub_epi16(s.even_lo, o));
+    _mm256_store_si256(out + 1, _mm256_sub_epi16(s.even_hi, o));
+    _mm256_store_si256(out + 2, _mm256_sub_epi16(s.odd_lo, o));
+    _mm256_store_si256(out + 3, _mm256_sub_epi16(s.odd_hi, o));
   }
 
-  struct Sum {
-    __m256i lo = _mm256_setzero_si256(), hi = _mm256_setzero_si256();
-    void add_pairs(__m256i w_lo, __m256i w_hi, __m256i a) {
-      accumulate_i32(lo, _mm256_madd_epi16(w_lo, a));
-      accumulate_i32(hi, _mm256_madd_epi16(w_hi, a));
-    }
-    void add(const Slice& w, const uint8_t* activations) {
-      add_pairs(w.even_lo, w.even_hi, even_inputs<TwoTerms>(activations));
-      add_pairs(w.odd_lo, w.odd_hi, odd_inputs<TwoTerms>(activations));
-    }
-    I32x16 total() const { return {lo, hi}; }
-  };
+  static Sums zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  CABOCHON_INLINE static void add_pairs(Sums& sum, __m256i w_lo, __m256i w_hi, __m256i a) {
+    accumulate_i32(sum.lo, _mm256_madd_epi16(w_lo, a));
+    accumulate_i32(sum.hi, _mm256_madd_epi16(w_hi, a));
+  }
+  CABOCHON_INLINE static void add(Sums& sum, const Slice& w, const uint8_t* activations) {
+    add_pairs(sum, w.even_lo, w.even_hi, even_inputs<TwoTerms>(activations));
+    add_pairs(sum, w.odd_lo, w.odd_hi, odd_inputs<TwoTerms>(activations));
+  }
+  CABOCHON_INLINE static I32x16 total(const Sums& sum) { return {sum.lo, sum.hi}; }
 
-  template <int R>
-  struct Tile {
-    Sum sum[R];
-    void add_half(const uint8_t* slices, const uint8_t* activations, int64_t stride) {
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        const auto* w = reinterpret_cast<const __m256i*>(slices + k * kSliceBytes);
-        const __m256i even_lo = _mm256_load_si256(w), even_hi = _mm256_load_si256(w + 1);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          sum[r].add_pairs(even_lo, even_hi, even_inputs<TwoTerms>(activations + r * stride + 8 * k));
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
+    Sums sum[R];
+    repeat<Slices>([&](auto k) CABOCHON_INLINE {
+      const auto* w = reinterpret_cast<const __m256i*>(slices + k * kSliceBytes);
+      const __m256i even_lo = _mm256_load_si256(w), even_hi = _mm256_load_si256(w + 1);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const __m256i a = even_inputs<TwoTerms>(activations + r * stride + 8 * k);
+        if constexpr (k == 0) {
+          sum[r] = {_mm256_madd_epi16(even_lo, a), _mm256_madd_epi16(even_hi, a)};
+        } else {
+          add_pairs(sum[r], even_lo, even_hi, a);
         }
-        const __m256i odd_lo = _mm256_load_si256(w + 2), odd_hi = _mm256_load_si256(w + 3);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          sum[r].add_pairs(odd_lo, odd_hi, odd_inputs<TwoTerms>(activations + r * stride + 8 * k));
-        }
-      }
-    }
-    I32x16 total(int r) const { return sum[r].total(); }
-  };
+      });
+      const __m256i odd_lo = _mm256_load_si256(w + 2), odd_hi = _mm256_load_si256(w + 3);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        add_pairs(sum[r], odd_lo, odd_hi, odd_inputs<TwoTerms>(activations + r * stride + 8 * k));
+      });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, total(sum[r])); });
+  }
 };
 
 // Weights of up to 6 bits and one-term activations as bytes, by vpmaddubsw: two products are at most 2 * 63 * 127, so
-// int16 holds the sum of two slices of 6 bits (32004) and of four slices of 5 bits (31496).
+// int16 holds the sum of two slices of 6 bits (32004), four of 5 bits (31496), eight of 4 bits (30480).
 template <int Bits>
 struct NarrowDot {
-  static_assert(Bits <= 6);
+  static_assert(Bits >= 4 && Bits <= 6);
   using Slice = Bytes64;
+  static constexpr bool kSigned = false;
   static constexpr int kSliceBytes = 64;
-  static constexpr int kSlicesInInt16 = Bits == 6 ? 2 : 4;
+  static constexpr int kSlicesInInt16 = 2 << (6 - Bits);
   static Slice widen(Bytes64 a) { return a; }
-  static void store(uint8_t* p, const Slice& s) {
+  static void store(uint8_t* p, Bytes64 a, int) {
     auto* out = reinterpret_cast<__m256i*>(p);
-    _mm256_store_si256(out, s.lo);
-    _mm256_store_si256(out + 1, s.hi);
+    _mm256_store_si256(out, a.lo);
+    _mm256_store_si256(out + 1, a.hi);
   }
 
-  struct Sum {
-    __m256i lo = _mm256_setzero_si256(), hi = _mm256_setzero_si256();
-    void add_words(__m256i words_lo, __m256i words_hi) {
-      const __m256i one = _mm256_set1_epi16(1);
-      accumulate_i32(lo, _mm256_madd_epi16(words_lo, one));
-      accumulate_i32(hi, _mm256_madd_epi16(words_hi, one));
-    }
-    void add(const Slice& w, const uint8_t* activations) {
-      const __m256i a = broadcast_4_bytes(activations);
-      add_words(_mm256_maddubs_epi16(w.lo, a), _mm256_maddubs_epi16(w.hi, a));
-    }
-    I32x16 total() const { return {lo, hi}; }
-  };
+  static Sums zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  CABOCHON_INLINE static void add(Sums& sum, const Slice& w, const uint8_t* activations) {
+    const __m256i a = broadcast_4_bytes(activations), one = _mm256_set1_epi16(1);
+    accumulate_i32(sum.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(w.lo, a), one));
+    accumulate_i32(sum.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(w.hi, a), one));
+  }
+  CABOCHON_INLINE static I32x16 total(const Sums& sum) { return {sum.lo, sum.hi}; }
 
-  template <int R>
-  struct Tile {
-    Sum sum[R];
-    void add_half(const uint8_t* slices, const uint8_t* activations, int64_t stride) {
-#pragma GCC unroll 2
-      for (int first = 0; first < 4; first += kSlicesInInt16) {
-        __m256i lo[R], hi[R];
-#pragma GCC unroll 4
-        for (int k = first; k < first + kSlicesInInt16; ++k) {
-          const auto* w = reinterpret_cast<const __m256i*>(slices + k * kSliceBytes);
-          const __m256i w_lo = _mm256_load_si256(w), w_hi = _mm256_load_si256(w + 1);
-#pragma GCC unroll 8
-          for (int r = 0; r < R; ++r) {
-            const __m256i a = broadcast_4_bytes(activations + r * stride + 8 * k);
-            const __m256i p_lo = _mm256_maddubs_epi16(w_lo, a), p_hi = _mm256_maddubs_epi16(w_hi, a);
-            if (k == first) {
-              lo[r] = p_lo;
-              hi[r] = p_hi;
-            } else {
-              accumulate_i16(lo[r], p_lo);
-              accumulate_i16(hi[r], p_hi);
-            }
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
+    constexpr int kTogether = kSlicesInInt16 < Slices ? kSlicesInInt16 : Slices;
+    Sums sum[R];
+    repeat<Slices / kTogether>([&](auto part) CABOCHON_INLINE {
+      Sums words[R];
+      repeat<kTogether>([&](auto i) CABOCHON_INLINE {
+        constexpr int k = kTogether * part + i;
+        const auto* w = reinterpret_cast<const __m256i*>(slices + k * kSliceBytes);
+        const __m256i w_lo = _mm256_load_si256(w), w_hi = _mm256_load_si256(w + 1);
+        repeat<R>([&](auto r) CABOCHON_INLINE {
+          const __m256i a = broadcast_4_bytes(activations + r * stride + 8 * k);
+          const __m256i lo = _mm256_maddubs_epi16(w_lo, a), hi = _mm256_maddubs_epi16(w_hi, a);
+          if constexpr (i == 0) {
+            words[r] = {lo, hi};
+          } else {
+            accumulate_i16(words[r].lo, lo);
+            accumulate_i16(words[r].hi, hi);
           }
+        });
+      });
+      const __m256i one = _mm256_set1_epi16(1);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const __m256i lo = _mm256_madd_epi16(words[r].lo, one), hi = _mm256_madd_epi16(words[r].hi, one);
+        if constexpr (part == 0) {
+          sum[r] = {lo, hi};
+        } else {
+          sum[r] = {_mm256_add_epi32(sum[r].lo, lo), _mm256_add_epi32(sum[r].hi, hi)};
         }
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          sum[r].add_words(lo[r], hi[r]);
-        }
-      }
-    }
-    I32x16 total(int r) const { return sum[r].total(); }
-  };
+      });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, total(sum[r])); });
+  }
 };
 
 template <bool TwoTerms, int Bits>

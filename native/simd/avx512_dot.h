@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "simd/avx512.h"
+#include "simd/repeat.h"
 
 namespace cabochon::CABOCHON_ISA {
 
@@ -25,27 +26,16 @@ inline Bytes64 shift(Bytes64 a) {
   }
 }
 
-struct Bytes16 {
-  __m128i v;
-};
-inline Bytes16 load_bytes16(const uint8_t* p) { return {_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))}; }
-inline Bytes16 load_nibbles16(const uint8_t* p) {
-  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  return {_mm_and_si128(_mm_unpacklo_epi64(pairs, _mm_srli_epi16(pairs, 4)), _mm_set1_epi8(0x0f))};
+inline void store_bytes(uint8_t* p, Bytes64 a) { _mm512_storeu_si512(p, a.v); }
+inline Bytes64 load_nibbles(const uint8_t* p) {
+  const __m512i bytes = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), bytes);
+  const __m512i nibbles = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+  return {_mm512_and_si512(nibbles, _mm512_set1_epi8(0x0f))};
 }
-inline Bytes16 operator&(Bytes16 a, uint8_t mask) {
-  return {_mm_and_si128(a.v, _mm_set1_epi8(static_cast<char>(mask)))};
+inline F32x16 load_u8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
-inline Bytes16 operator|(Bytes16 a, Bytes16 b) { return {_mm_or_si128(a.v, b.v)}; }
-template <int N>
-inline Bytes16 shift(Bytes16 a) {
-  if constexpr (N >= 0) {
-    return {_mm_srli_epi16(a.v, N)};
-  } else {
-    return {_mm_slli_epi16(a.v, -N)};
-  }
-}
-inline F32x16 to_f32(Bytes16 a) { return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(a.v))}; }
 
 inline int32_t sum_lanes(I32x16 a) {
   int32_t s[16];
@@ -85,41 +75,38 @@ inline constexpr int kTileRows = 8, kFewRows = 4;
 template <bool TwoTerms, int Bits>
 struct Dot {
   using Slice = Bytes64;  // vpdpbusd takes unsigned bytes as they are
+  struct Sums {
+    __m512i hi, lo;
+  };
+  static constexpr bool kSigned = false;
   static constexpr int kSliceBytes = 64;
   static Slice widen(Bytes64 a) { return a; }
-  static void store(uint8_t* p, const Slice& s) { _mm512_storeu_si512(p, s.v); }
+  static void store(uint8_t* p, Bytes64 a, int) { _mm512_storeu_si512(p, a.v); }
 
-  struct Sum {
-    __m512i hi = _mm512_setzero_si512(), lo = _mm512_setzero_si512();
-    void add(const Slice& w, const uint8_t* activations) {
-      if constexpr (TwoTerms) {
-        hi = _mm512_dpbusd_epi32(hi, w.v, broadcast_4_bytes(activations));
-      }
-      lo = _mm512_dpbusd_epi32(lo, w.v, broadcast_4_bytes(activations + 4));
+  static Sums zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+  CABOCHON_INLINE static void add(Sums& sum, const Slice& w, const uint8_t* activations) {
+    if constexpr (TwoTerms) {
+      sum.hi = _mm512_dpbusd_epi32(sum.hi, w.v, broadcast_4_bytes(activations));
     }
-    I32x16 total() const {
-      if constexpr (TwoTerms) {
-        return {_mm512_add_epi32(_mm512_slli_epi32(hi, 8), lo)};
-      }
-      return {lo};
+    sum.lo = _mm512_dpbusd_epi32(sum.lo, w.v, broadcast_4_bytes(activations + 4));
+  }
+  CABOCHON_INLINE static I32x16 total(const Sums& sum) {
+    if constexpr (TwoTerms) {
+      return {_mm512_add_epi32(_mm512_slli_epi32(sum.hi, 8), sum.lo)};
     }
-  };
+    return {sum.lo};
+  }
 
-  template <int R>
-  struct Tile {
-    Sum sum[R];
-    void add_half(const uint8_t* slices, const uint8_t* activations, int64_t stride) {
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        const Slice w = load_bytes(slices + k * kSliceBytes);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          sum[r].add(w, activations + r * stride + 8 * k);
-        }
-      }
-    }
-    I32x16 total(int r) const { return sum[r].total(); }
-  };
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
+    Sums sum[R];
+    repeat<R>([&](auto r) CABOCHON_INLINE { sum[r] = zero(); });
+    repeat<Slices>([&](auto k) CABOCHON_INLINE {
+      const Slice w = load_bytes(slices + k * kSliceBytes);
+      repeat<R>([&](auto r) CABOCHON_INLINE { add(sum[r], w, activations + r * stride + 8 * k); });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, total(sum[r])); });
+  }
 };
 
 }  // namespace cabochon::CABOCHON_ISA

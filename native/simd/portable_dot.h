@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "simd/portable.h"
+#include "simd/repeat.h"
 
 namespace cabochon::CABOCHON_ISA {
 
@@ -41,47 +42,21 @@ inline Bytes64 shift(Bytes64 a) {
   return a;
 }
 
-// Sixteen small unsigned integers, one per lane.
-struct Bytes16 {
-  uint8_t v[16];
-};
-inline Bytes16 load_bytes16(const uint8_t* p) {
-  Bytes16 r;
-  std::memcpy(r.v, p, 16);
-  return r;
-}
-// Lanes 0-7 are the low halves of 8 bytes, lanes 8-15 the high halves.
-inline Bytes16 load_nibbles16(const uint8_t* p) {
-  Bytes16 r;
-  for (int i = 0; i < 8; ++i) {
-    r.v[i] = p[i] & 0x0f;
-    r.v[i + 8] = static_cast<uint8_t>(p[i] >> 4);
+inline void store_bytes(uint8_t* p, const Bytes64& a) { std::memcpy(p, a.v, 64); }
+// The halves of 32 bytes, as bytes: of each 8 bytes the low halves, then the high ones.
+inline Bytes64 load_nibbles(const uint8_t* p) {
+  Bytes64 r;
+  for (int i = 0; i < 32; ++i) {
+    const int at = i / 8 * 16 + i % 8;
+    r.v[at] = p[i] & 0x0f;
+    r.v[at + 8] = static_cast<uint8_t>(p[i] >> 4);
   }
   return r;
 }
-inline Bytes16 operator&(Bytes16 a, uint8_t mask) {
-  for (auto& b : a.v) {
-    b = b & mask;
-  }
-  return a;
-}
-inline Bytes16 operator|(Bytes16 a, Bytes16 b) {
-  for (int i = 0; i < 16; ++i) {
-    a.v[i] = a.v[i] | b.v[i];
-  }
-  return a;
-}
-template <int N>
-inline Bytes16 shift(Bytes16 a) {
-  for (auto& b : a.v) {
-    b = static_cast<uint8_t>(N >= 0 ? b >> (N >= 0 ? N : 0) : b << (N < 0 ? -N : 0));
-  }
-  return a;
-}
-inline F32x16 to_f32(Bytes16 a) {
+inline F32x16 load_u8(const uint8_t* p) {
   F32x16 r;
   for (int i = 0; i < 16; ++i) {
-    r.v[i] = static_cast<float>(a.v[i]);
+    r.v[i] = static_cast<float>(p[i]);
   }
   return r;
 }
@@ -111,6 +86,16 @@ struct WideSlice {
   int16_t v[4][16];  // [input][row]
 };
 
+[[gnu::noinline]] inline WideSlice widen_slice(const Bytes64& a, int offset) {
+  WideSlice s;
+  for (int j = 0; j < 4; ++j) {
+    for (int row = 0; row < 16; ++row) {
+      s.v[j][row] = static_cast<int16_t>(a.v[4 * row + j] - offset);
+    }
+  }
+  return s;
+}
+
 // sums[row] += weights * activations. Out of line: compilers unroll it into thousands of instructions.
 [[gnu::noinline]] inline void add_slice(int32_t* sums, const WideSlice& w, const uint8_t* activations) {
   int16_t a[4];
@@ -125,50 +110,46 @@ struct WideSlice {
   std::memcpy(sums, total, sizeof total);
 }
 
-struct WideDot {
-  using Slice = WideSlice;
-  static constexpr int kSliceBytes = sizeof(Slice);
-  [[gnu::noinline]] static Slice widen(const Bytes64& a) {
-    Slice s;
-    for (int j = 0; j < 4; ++j) {
-      for (int row = 0; row < 16; ++row) {
-        s.v[j][row] = a.v[4 * row + j];
-      }
-    }
-    return s;
-  }
-  static void store(uint8_t* p, const Slice& s) { std::memcpy(p, s.v, sizeof s.v); }
-
-  // Sums for one row of activations.
-  struct Sum {
-    int32_t v[16] = {};
-    void add(const Slice& w, const uint8_t* activations) { add_slice(v, w, activations); }
-    I32x16 total() const {
-      I32x16 r;
-      std::memcpy(r.v, v, sizeof v);
-      return r;
-    }
-  };
-
-  // Sums for R rows of activations, which lie `stride` bytes apart.
-  template <int R>
-  struct Tile {
-    Sum sum[R];
-    // Adds four stored slices, 16 inputs.
-    void add_half(const uint8_t* slices, const uint8_t* activations, int64_t stride) {
-      for (int k = 0; k < 4; ++k) {
-        Slice w;
-        std::memcpy(w.v, slices + k * kSliceBytes, sizeof w.v);
-        for (int r = 0; r < R; ++r) {
-          sum[r].add(w, activations + r * stride + 8 * k);
-        }
-      }
-    }
-    I32x16 total(int r) const { return sum[r].total(); }
-  };
-};
-
 template <bool TwoTerms, int Bits>
-struct Dot : WideDot {};
+struct Dot {
+  using Slice = WideSlice;
+  struct Sums {
+    int32_t v[16];
+  };
+  // Whether stored slices hold weights with their sign; if not, they are the unsigned bytes.
+  static constexpr bool kSigned = true;
+  static constexpr int kSliceBytes = sizeof(Slice);
+  static Slice widen(const Bytes64& a) { return widen_slice(a, 0); }
+  // Stores a slice, of which `offset` is to be subtracted if kSigned.
+  static void store(uint8_t* p, const Bytes64& a, int offset) {
+    const Slice s = widen_slice(a, offset);
+    std::memcpy(p, s.v, sizeof s.v);
+  }
+
+  // Sums for one row of activations, of unsigned weights.
+  static Sums zero() { return {}; }
+  static void add(Sums& sum, const Slice& w, const uint8_t* activations) { add_slice(sum.v, w, activations); }
+  static I32x16 total(const Sums& sum) {
+    I32x16 r;
+    std::memcpy(r.v, sum.v, sizeof r.v);
+    return r;
+  }
+
+  // Sums over stored slices for R rows of activations, which lie `stride` bytes apart: f(row, sums) for each.
+  template <int R, int Slices, class F>
+  static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
+    Sums sum[R] = {};
+    for (int k = 0; k < Slices; ++k) {
+      Slice w;
+      std::memcpy(w.v, slices + k * kSliceBytes, sizeof w.v);
+      for (int r = 0; r < R; ++r) {
+        add(sum[r], w, activations + r * stride + 8 * k);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      f(r, total(sum[r]));
+    }
+  }
+};
 
 }  // namespace cabochon::CABOCHON_ISA
