@@ -233,7 +233,7 @@ class check:  # noqa: N801 (a module within the module)
 
     @staticmethod
     def linear(isa: str, format: int, rows: int, file: _U8, x: _F32, two_terms: bool) -> _F32:
-        """Product [T, rows] of x [T, cols] and a matrix [rows, cols] as a file holds it; ``format`` is GGUF's number."""
+        """Product [T, rows] of x [T, cols] and a matrix [rows, cols] as a file holds it; ``format``: GGUF's number."""
 
     @staticmethod
     def quantize(isa: str, x: _F32, two_terms: bool) -> tuple[_F32, _I32]:
