@@ -7,8 +7,8 @@ For every instruction set of this machine, numbers of threads and sizes of chunk
     cabochon verify    --max-tokens 700 --ignore-eos                   and wants every logit equal, difference 0
     cabochon generate  --max-tokens 700 --ignore-eos --logprobs 0      and wants the same tokens and log-probabilities
 
-The text goes well beyond the window of 512. Instruction sets that only emulate others run fewer tokens; theirs must be
-the first of the others'. Each run is a process of its own. ``--quick`` runs 40 tokens, to try it out.
+The text goes well beyond the window of 512, but for instruction sets that only emulate others, which run a short one.
+Each run is a process of its own. ``--quick`` runs 40 tokens, to try it out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ daughter in her memoirs (3rd edition, p. 47). Today the light is switched by a c
 and the rooms below it are a museum. Visitors climb 213 steps to the gallery.
 """
 TOKENS, QUICK_TOKENS = 700, 40
-EMULATED_TOKENS = 24
+SHORT_PROMPT = "The capital of France is"
+SHORT_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,13 @@ class Setting:
     isa: str
     threads: int
     chunk: int
+    prompt: str
     tokens: int
 
     def run(self, command: str, arguments: Sequence[str]) -> Any:
         """The JSON object that ``cabochon COMMAND`` prints under this setting."""
         options = [f"--threads={self.threads}", f"--chunk={self.chunk}", f"--max-tokens={self.tokens}", "--json"]
-        line = [sys.executable, "-m", "cabochon.cli.main", command, PROMPT, "--ignore-eos", *options, *arguments]
+        line = [sys.executable, "-m", "cabochon.cli.main", command, self.prompt, "--ignore-eos", *options, *arguments]
         done = subprocess.run(
             line, env={**os.environ, "CABOCHON_ISA": self.isa}, capture_output=True, text=True, check=False
         )
@@ -56,11 +58,12 @@ class Setting:
 
 def settings(isas: Sequence[str], tokens: int) -> list[Setting]:
     """What is run: chunks of many sizes on the first (best) instruction set, one on each of the others."""
-    table = []
-    for isa in isas:
-        few = EMULATED_TOKENS if isa.endswith("-emulated") else tokens
-        chunks = ((1, 512), (2, 512), (2, 1), (1, 5), (2, 33)) if isa == isas[0] else ((2, 33),)
-        table += [Setting(isa, threads, chunk, few) for threads, chunk in chunks]
+    best = isas[0]
+    table = [Setting(best, *cut, PROMPT, tokens) for cut in ((1, 512), (2, 512), (2, 1), (1, 5), (2, 33))]
+    table.append(Setting(best, 2, 512, SHORT_PROMPT, SHORT_TOKENS))
+    for isa in isas[1:]:
+        text = (SHORT_PROMPT, SHORT_TOKENS) if isa.endswith("-emulated") else (PROMPT, tokens)
+        table.append(Setting(isa, 2, 3, *text))
     return table
 
 
@@ -85,15 +88,14 @@ def main() -> int:
     shared = [f"--model={options.model}", "--temperature=0"]
 
     held = True
-    expected: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     print(f"{'isa':16} {'threads':>7} {'chunk':>5} {'tokens':>6}  cached = recomputed    same as first  seconds")
     for setting in settings(available(options.isa), QUICK_TOKENS if options.quick else TOKENS):
         start = time.monotonic()
         verified = setting.run("verify", shared)
         generated = setting.run("generate", [*shared, "--logprobs=0"])
         found = {key: generated[key] for key in ("token_ids", "logprobs")}
-        expected = expected or found
-        same = all(found[key] == expected[key][: setting.tokens] for key in found)
+        same = found == first.setdefault(setting.prompt, found)
         complete = verified["steps"] == len(found["token_ids"]) == setting.tokens
         equal = verified["equal"] and verified["max_abs_difference"] == 0
         held = held and equal and same and complete
