@@ -1,5 +1,7 @@
 #include "threads/pool.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -19,6 +21,16 @@ void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Signals are for the threads of the program that uses us; only those a thread raises itself are answered here.
+void block_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+    sigdelset(&set, own);
+  }
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 constexpr auto kSpin = std::chrono::microseconds(50);
@@ -100,6 +112,7 @@ void Pool::claim_parts(int thread) {
 }
 
 void Pool::work(int thread) {
+  block_signals();
   const FloatMode mode;
   uint32_t seen = 0;
   while (await_change(seen)) {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cabochon.model.native_model import NativeModel, build_native_model
 from cabochon.ops.machine import available_instruction_sets
-from cabochon.testing.steps import StepMaker, poison, run_chunks, tiny_store
+from cabochon.testing.steps import StepMaker, Wanted, poison, run_chunks, tiny_store
 from cabochon.testing.tiny import MIXED_TYPES, tiny_config, tiny_config_k, tiny_tensors, tiny_weights
 from cabochon.types import Activations, Float32, Int32, KVType, WeightType
 
@@ -152,10 +152,12 @@ def test_alone_equals_in_company(isa: str, data: st.DataObject, seed: int) -> No
         starts = [sequences[i].length for i in members]
         most = LENGTH // len(members)
         parts = [texts[i][sequences[i].length :][: data.draw(st.integers(1, most))] for i in members]
-        step = steps.step(*((sequences[i], part) for i, part in zip(members, parts, strict=True)), logits="all")
+        wanted: Wanted = data.draw(st.sampled_from(["all", "last"]))
+        step = steps.step(*((sequences[i], part) for i, part in zip(members, parts, strict=True)), logits=wanted)
         logits = of.forward(step).copy()
         for place, (i, start) in enumerate(zip(members, starts, strict=True)):
-            assert_same_bits(logits[step.sequences == place], alone[i][start : sequences[i].length])
+            first = start if wanted == "all" else sequences[i].length - 1
+            assert_same_bits(logits[step.sequences[step.logit_rows] == place], alone[i][first : sequences[i].length])
 
 
 @pytest.mark.parametrize("kv_type", ["f16", "int8"])

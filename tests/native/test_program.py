@@ -129,6 +129,9 @@ def test_a_page_needed_by_one_row_only_is_looked_at() -> None:
     for page in (0, 2, 3):
         with pytest.raises(UsageError, match="needed by its keys"):
             of.forward(changed(step, "page_tables", (GLOBAL, 0, page), -1))
+    step.first_key[GLOBAL, 2] = step.last_key[GLOBAL, 2] = 40
+    with pytest.raises(UsageError, match="needed by its keys"):
+        of.forward(step)
 
 
 @pytest.mark.parametrize("kv_type", ["bf16", "f32", "int8"])
