@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,7 +58,11 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 def process(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a command line in a process of its own, with pipes."""
+    """Starts a command line in a process of its own, with pipes, as a shell would: whatever runs the tests may buffer
+    nothing and ignore Ctrl-C."""
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "cabochon.cli.main", *map(str, arguments)]
-    return subprocess.Popen(command, **{**pipes, "env": {**os.environ, "PYTHONWARNINGS": "error"}, **options})
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    environment["PYTHONWARNINGS"] = "error"
+    start = {"env": environment, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen(command, **{**pipes, **start, **options})

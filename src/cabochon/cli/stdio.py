@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -36,10 +37,18 @@ def write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        _give_up_stdout()
+        if isinstance(error, BrokenPipeError):
+            raise
         raise RunError(f"cannot write to standard output: {error.strerror or error}") from None
+
+
+def _give_up_stdout() -> None:
+    """Python keeps what it could not write and would try again, and fail, at exit: let it succeed there."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def write_json(value: Any) -> None:
