@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -305,6 +306,15 @@ def test_a_closed_session_refuses_and_ends_what_runs() -> None:
     for use in (lambda: session.generate("the"), lambda: session.stream("the"), lambda: session.score("the")):
         with pytest.raises(UsageError, match="closed"):
             use()
+
+
+def test_a_closed_session_lets_the_model_go() -> None:
+    session = session_of()
+    session.generate("the", max_tokens=2)
+    model = weakref.ref(session.model)
+    session.close()
+    gc.collect()
+    assert model() is None
 
 
 def test_timings_say_what_was_measured() -> None:

@@ -61,7 +61,7 @@ class Session:
         """The model's description."""
         self._pools = pools_for(model.store)
         self._model: Model | None = model
-        self._engine = self.new_engine()
+        self._engine: Engine | None = self.new_engine()
 
     def __enter__(self) -> Session:
         return self
@@ -84,7 +84,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether no generation is unfinished."""
-        return self._engine.idle
+        return self._engine is None or self._engine.idle
 
     def new_engine(self, observer: Observer | None = None) -> Engine:
         """Another engine over the same pages. Only one may have unfinished requests at a time."""
@@ -92,9 +92,9 @@ class Session:
 
     def close(self) -> None:
         """Ends what is running and lets the model go. Closing twice does nothing."""
-        if self._model is not None:
+        if self._engine is not None:
             self._engine.cancel_all()
-            self._model = None
+        self._model = self._engine = None
 
     def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
         """Ids of a text, BOS in front as in a prompt unless ``bos`` is false. No text becomes a control token."""
@@ -199,7 +199,7 @@ class Session:
             ignore_eos=ignore_eos,
             logprobs=logprobs,
         )
-        return Stream(self._engine, request, self.tokenizer, StopStrings(stop), self.load_s)
+        return Stream(self._open_engine(), request, self.tokenizer, StopStrings(stop), self.load_s)
 
     def score(self, prompt: str | Sequence[int], *, top_logprobs: int = 0) -> Score:
         """Log-probability of every token of ``prompt`` (as for ``generate``), run through the cache in chunks.
@@ -241,9 +241,14 @@ class Session:
             raise UsageError("the session is closed")
         return self._model
 
+    def _open_engine(self) -> Engine:
+        if self._engine is None:
+            raise UsageError("the session is closed")
+        return self._engine
+
     def _logits(self, ids: Sequence[int]) -> Iterator[Float32]:
         """Logits [V] after each id, computed a few rows at a time."""
-        for hidden in self._engine.hidden_states(ids, self.chunk):
+        for hidden in self._open_engine().hidden_states(ids, self.chunk):
             for first in range(0, len(hidden), LOGIT_ROWS):
                 yield from self.model.head(hidden[first : first + LOGIT_ROWS])
 
