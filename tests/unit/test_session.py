@@ -505,6 +505,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"kv_type": "f8"}, "kv_type must be one of"),
         ({"backend": "torch", "activations": "int8"}, "activations int8 is of the native backend"),
         *(({name: bad}, name) for name in ("threads", "context", "chunk") for bad in (0, -1, 1.5, "2", True)),
+        ({"threads": 2**40}, "threads"),
         ({"context": 301}, "context 301 is more than the 300 tokens"),
     ],
 )

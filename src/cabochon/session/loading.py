@@ -30,6 +30,9 @@ CONTEXT = 4096
 CHUNK = 512
 """Rows of a prompt in one step, at most."""
 
+MAX_THREADS = 1024
+"""More would be a slip of the hand."""
+
 
 def load(
     model: str | Path = "demo",
@@ -67,7 +70,7 @@ def load(
         raise UsageError(f"activations {activations} is of the native backend; the torch backend computes in float32")
     chunk = CHUNK if chunk is None else whole_number("chunk", chunk, at_least=1)
     if threads is not None:
-        threads = whole_number("threads", threads, at_least=1)
+        threads = whole_number("threads", threads, at_least=1, at_most=MAX_THREADS)
     if context is not None:
         context = whole_number("context", context, at_least=1)
     checkpoint = load_checkpoint(model, progress=progress)
