@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from cabochon import _native
-from cabochon.errors import NumericError, RunError, TensorError, UsageError
+from cabochon.errors import NumericError, RunError, TensorError, UnsupportedError, UsageError
 from cabochon.kvcache.store import KVStore
 from cabochon.model.config import GemmaConfig
 from cabochon.model.layout import kv_layout
@@ -248,7 +248,7 @@ def test_a_type_that_does_not_fit_the_columns_names_the_tensor() -> None:
 
 def test_a_head_dim_beyond_the_kernels_is_refused() -> None:
     wide = tiny_config(layers=1, pattern=1, hidden=64, ffn=96, vocab=131, head_dim=514)
-    with pytest.raises(UsageError, match="head_dim"):
+    with pytest.raises(UnsupportedError, match="head_dim"):
         build_native_model(wide, tiny_tensors(wide, tiny_weights(wide)), tiny_store(wide, 64))
 
 

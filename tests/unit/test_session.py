@@ -37,6 +37,11 @@ def session_of(
     return Session(model, TOKENIZER, context=CONTEXT, chunk=chunk, rows=rows)
 
 
+def check_integrity(session: Session) -> None:
+    assert session._engine is not None
+    session._engine.check_integrity()
+
+
 def script_of(ids: Iterable[int], prompt: int = 1) -> dict[int, int]:
     return dict(enumerate(ids, start=prompt))
 
@@ -229,7 +234,7 @@ def test_a_stream_left_early_frees_its_pages(taken: int) -> None:
     assert (stream.result.finish_reason, len(stream.result.token_ids)) == ("cancelled", taken)
     with pytest.raises(StopIteration):
         next(stream)
-    session._engine.check_integrity()
+    check_integrity(session)
 
 
 @pytest.mark.parametrize("stop", [(), "o"])
@@ -297,6 +302,19 @@ def test_an_error_reaches_the_caller_and_the_next_request_works(error: BaseExcep
     assert len(session.generate("the", max_tokens=6, ignore_eos=True).token_ids) == 6
 
 
+def test_the_failure_of_one_stream_is_its_own() -> None:
+    session = session_of(model=FailingModel(NumericError("too large")))
+    failing = session.stream("the", max_tokens=50, ignore_eos=True)
+    next(failing)
+    with session.stream("capital", max_tokens=5, ignore_eos=True) as other:
+        tokens = sum(chunk.token is not None for chunk in other)  # runs the step in which the first stream fails
+    assert (tokens, other.result.finish_reason) == (5, "length")
+    with pytest.raises(NumericError, match="too large"):
+        list(failing)
+    assert failing.result.finish_reason == "error"
+    assert session.idle
+
+
 def test_a_closed_session_refuses_and_ends_what_runs() -> None:
     with session_of() as session:
         stream = session.stream("the", max_tokens=50, ignore_eos=True)
@@ -349,7 +367,7 @@ def test_scores_are_those_of_generation(chunk: int) -> None:
     made = session.generate("the capital of", max_tokens=90, seed=5, logprobs=2, ignore_eos=True)
     ids = [*session.tokenize("the capital of"), *made.token_ids]
     score = session.score(ids, top_logprobs=2)
-    session._engine.check_integrity()
+    check_integrity(session)
     assert score.token_ids == tuple(ids)
     assert score.logprobs[0] is None
     assert score.logprobs[made.prompt_tokens :] == made.logprobs
@@ -416,7 +434,7 @@ def test_a_logit_that_is_no_number_is_an_error_in_scores_too() -> None:
     session = session_of(model=Broken(CONFIG, context=CONTEXT, chunk=16))
     with pytest.raises(NumericError, match="position"):
         session.score("the capital of it all")
-    session._engine.check_integrity()
+    check_integrity(session)
 
 
 # ---- Verify -----------------------------------------------------------------------------------------------------

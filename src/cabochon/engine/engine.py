@@ -56,6 +56,11 @@ class Engine:
                 )
 
     @property
+    def unfinished(self) -> int:
+        """Requests running or waiting."""
+        return len(self._states)
+
+    @property
     def idle(self) -> bool:
         """Whether no request is running or waiting."""
         return not self._states
@@ -83,7 +88,8 @@ class Engine:
     def step(self) -> tuple[RequestEvent, ...]:
         """Runs one step; what it brought, in the order of the plan. An idle engine does nothing.
 
-        Raises what the model or the sampler raises; the requests of the step have then ended with ``error``.
+        Raises what the model or the sampler raises; the requests of the step have then ended with ``error``, and hold
+        it. Others go on with the next call.
         """
         plan = self._scheduler.plan()
         if not plan.sequences:
@@ -179,10 +185,12 @@ class Engine:
             yield
         except BaseException as error:
             # Ctrl-C is no fault of the request.
-            reason: FinishReason = "error" if isinstance(error, Exception) else "cancelled"
+            fault = error if isinstance(error, Exception) else None
             for share in plan.sequences:
                 if share.request in self._states:
-                    self._finish(self._states[share.request], reason)
+                    state = self._states[share.request]
+                    state.error = fault
+                    self._finish(state, "cancelled" if fault is None else "error")
             raise
 
     def _hidden_states(self, ids: Sequence[int], rows: int) -> Iterator[Float32]:

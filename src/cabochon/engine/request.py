@@ -88,6 +88,8 @@ class RequestState:
     """Tokens chosen, without a stop id."""
     finish_reason: FinishReason | None = None
     """Why it ended; None while it has not."""
+    error: Exception | None = None
+    """What ended it with ``error``: for whoever holds this handle, when another's call ran the step."""
 
     def check(self) -> None:
         """Raises ``AssertionError`` unless all lengths agree with one another."""

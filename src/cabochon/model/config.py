@@ -17,6 +17,9 @@ from cabochon.ops.protocol import Rope
 MAX_LAYERS = 1024
 """More layers than this is taken for a damaged file."""
 
+SMALLEST = 1e-30
+"""No epsilon, scale or cap may be smaller: it would not survive in binary32."""
+
 MAX_DIMENSION = 1 << 24
 """No single dimension (hidden, ffn, vocabulary, heads x head_dim) may be larger."""
 
@@ -102,8 +105,9 @@ class GemmaConfig:
             if window is not None and not 0 < window <= MAX_DIMENSION:
                 raise CheckpointError(f"config: window is {window}; it must be between 1 and {MAX_DIMENSION}")
         for rope in self.layer_ropes:
-            _check_positive("rope theta", rope.theta)
-            _check_positive("rope factor", rope.factor)
+            for name, value, least, most in (("theta", rope.theta, 1.0, 1e12), ("factor", rope.factor, 1e-3, 1e6)):
+                if not least <= value <= most:
+                    raise CheckpointError(f"config: rope {name} is {value}; it must be between {least:g} and {most:g}")
 
     @property
     def window(self) -> int | None:
@@ -122,5 +126,5 @@ class GemmaConfig:
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise CheckpointError(f"config: {name} is {value}; it must be a positive number")
+    if not (math.isfinite(value) and value >= SMALLEST):
+        raise CheckpointError(f"config: {name} is {value}; it must be a positive number of at least {SMALLEST:g}")

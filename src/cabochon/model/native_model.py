@@ -187,6 +187,8 @@ def _load_weights(
         if len(tensor.shape) == 1:
             handles[name] = ops.gain(tensor.data.view(np.float32).copy())
             done += tensor.data.nbytes
+            if progress is not None:
+                progress(done, total)
             continue
         weight = _native.Weight(memory, int(tensor.type), *tensor.shape)
         group_bytes = tensor.data.nbytes // tensor.shape[0] * 16

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cabochon import _native
-from cabochon.errors import UsageError
+from cabochon.errors import UnsupportedError
 from cabochon.ops.arena import Lifetime, place_values
 from cabochon.ops.protocol import AttentionShape, Rope
 from cabochon.ops.rope import inverse_frequencies
@@ -187,7 +187,7 @@ class NativeOps:
         most rows of a step, ``max_head_rows`` of a run of the head; memory for both is reserved now. With ``two_terms``
         activations are int8x2, otherwise int8.
 
-        Raises ``UsageError`` if the parts do not fit each other (a size that the kernels do not do, say).
+        Raises ``UnsupportedError`` if the parts do not fit each other (a size that the kernels do not do, say).
         """
         body, columns = self._places((Rows.STEP, Rows.KEPT), {hidden})
         head, head_columns = self._places((Rows.HEAD,), {head_input, logits})
@@ -206,7 +206,7 @@ class NativeOps:
                 instruction.write(program, at)
             program.finish(at[hidden], at[head_input], at[logits])
         except ValueError as error:
-            raise UsageError(f"the native backend cannot run this model ({error})") from None
+            raise UnsupportedError(f"the native backend cannot run this model ({error})") from None
         return program
 
     def _value(self, width: int, rows: Rows) -> Value:

@@ -35,7 +35,7 @@ MAX_THREADS = 1024
 
 
 def load(
-    model: str | Path = "demo",
+    path_or_name: str | Path = "demo",
     *,
     backend: BackendName | Literal["auto"] = "auto",
     threads: int | None = None,
@@ -73,7 +73,7 @@ def load(
         threads = whole_number("threads", threads, at_least=1, at_most=MAX_THREADS)
     if context is not None:
         context = whole_number("context", context, at_least=1)
-    checkpoint = load_checkpoint(model, progress=progress)
+    checkpoint = load_checkpoint(path_or_name, progress=progress)
     context = _context(checkpoint.config, context)
     chunk = min(chunk, context)
     rows = context if whole_context else chunk

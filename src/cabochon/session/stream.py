@@ -94,6 +94,8 @@ def _run(
         while record.finish_reason is None:
             while len(state.tokens) == len(record.tokens) and state.finish_reason is None:
                 _timed_step(engine, state, record, start)
+            if state.error is not None:
+                raise state.error
             chunk = _next_chunk(engine, state, detokenizer, stops, record)
             record.texts.append(chunk.text)
             record.finish_reason = chunk.finish_reason
@@ -105,9 +107,16 @@ def _run(
 
 
 def _timed_step(engine: Engine, state: RequestState, record: _Record, start: float) -> None:
-    chosen, before = len(state.tokens), time.perf_counter()
-    engine.step()
+    computed, chosen, unfinished, before = state.computed, len(state.tokens), engine.unfinished, time.perf_counter()
+    try:
+        engine.step()
+    except Exception:
+        if state.finish_reason is None and engine.unfinished < unfinished:
+            return  # another request failed; its own stream will tell
+        raise
     now = time.perf_counter()
+    if state.computed == computed:
+        return  # another request's turn, and its time
     if chosen == 0:
         record.prefill_s += now - before
         if state.tokens or state.finish_reason is not None:
