@@ -319,8 +319,11 @@ def test_a_closed_session_refuses_and_ends_what_runs() -> None:
     with session_of() as session:
         stream = session.stream("the", max_tokens=50, ignore_eos=True)
         next(stream)
+        waiting = session.stream("the", max_tokens=50, ignore_eos=True)
     session.close()
     assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
+    with pytest.raises(UsageError, match="closed"):
+        next(waiting)
     for use in (lambda: session.generate("the"), lambda: session.stream("the"), lambda: session.score("the")):
         with pytest.raises(UsageError, match="closed"):
             use()
@@ -432,8 +435,11 @@ def test_a_logit_that_is_no_number_is_an_error_in_scores_too() -> None:
             return logits
 
     session = session_of(model=Broken(CONFIG, context=CONTEXT, chunk=16))
-    with pytest.raises(NumericError, match="position"):
-        session.score("the capital of it all")
+    with pytest.raises(NumericError, match="position") as error:
+        session.score([BOS, *[7] * (CONTEXT - 1)])
+    # Whoever keeps the error, with all the frames it came through, keeps no pages.
+    check_integrity(session)
+    del error
     check_integrity(session)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -46,6 +46,7 @@ class Engine:
         self._scheduler = Scheduler(chunk)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
+        self._closed = False
         self.limits = limits
         self.chunk = chunk
         for pool, pages in zip(pools, plan_pages(self._groups, limits.context, chunk), strict=True):
@@ -66,7 +67,12 @@ class Engine:
         return not self._states
 
     def submit(self, request: Request) -> RequestState:
-        """Puts a request in line and returns its handle; raises as ``Limits.check``."""
+        """Puts a request in line and returns its handle.
+
+        Raises as ``Limits.check``, and ``UsageError`` once the engine is closed.
+        """
+        if self._closed:
+            raise UsageError("the session is closed")
         request = self.limits.check(request)
         state = RequestState(self._submitted, request, self._new_tables(), list(request.prompt))
         self._submitted += 1
@@ -85,6 +91,11 @@ class Engine:
         for state in self._scheduler.requests:
             self.cancel(state)
 
+    def close(self) -> None:
+        """Ends all requests and takes no more."""
+        self.cancel_all()
+        self._closed = True
+
     def step(self) -> tuple[RequestEvent, ...]:
         """Runs one step; what it brought, in the order of the plan. An idle engine does nothing.
 
@@ -102,7 +113,7 @@ class Engine:
             tokens = self._sample(plan, logits)
             return self._commit(plan, tokens)
 
-    def hidden_states(self, ids: Sequence[int], rows: int) -> Iterator[Float32]:
+    def hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
         """Normalised hidden states [n, D] of all ``ids``, ``rows`` of them at a time, from empty pages.
 
         Raises ``UsageError`` while requests are unfinished: their pages and these might not fit together.
@@ -193,7 +204,7 @@ class Engine:
                     self._finish(state, "cancelled" if fault is None else "error")
             raise
 
-    def _hidden_states(self, ids: Sequence[int], rows: int) -> Iterator[Float32]:
+    def _hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
         tables = self._new_tables()
         try:
             for first in range(0, len(ids), rows):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from types import TracebackType
 
 from cabochon.engine.engine import Engine, Observer, pools_for
@@ -93,7 +94,7 @@ class Session:
     def close(self) -> None:
         """Ends what is running and lets the model go. Closing twice does nothing."""
         if self._engine is not None:
-            self._engine.cancel_all()
+            self._engine.close()
         self._model = self._engine = None
 
     def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
@@ -211,10 +212,12 @@ class Session:
         top = whole_number("top_logprobs", top_logprobs, at_least=0, at_most=self.limits.vocab)
         if len(ids) > self.context:
             raise ContextLengthError(f"the text has {len(ids)} tokens, more than the context of {self.context}")
-        tokens = [
-            self._scored(ids[position], logits, position, top)
-            for position, logits in zip(range(1, len(ids)), self._logits(ids), strict=False)
-        ]
+        # Closed at once, errors included: pages must not wait until whoever keeps the error forgets its frames.
+        with closing(self._logits(ids)) as rows:
+            tokens = [
+                self._scored(ids[position], logits, position, top)
+                for position, logits in zip(range(1, len(ids)), rows, strict=False)
+            ]
         logprobs = [token.logprob for token in tokens if token.logprob is not None]
         return Score(
             token_ids=ids,
@@ -246,11 +249,12 @@ class Session:
             raise UsageError("the session is closed")
         return self._engine
 
-    def _logits(self, ids: Sequence[int]) -> Iterator[Float32]:
+    def _logits(self, ids: Sequence[int]) -> Generator[Float32, None, None]:
         """Logits [V] after each id, computed a few rows at a time."""
-        for hidden in self._open_engine().hidden_states(ids, self.chunk):
-            for first in range(0, len(hidden), LOGIT_ROWS):
-                yield from self.model.head(hidden[first : first + LOGIT_ROWS])
+        with closing(self._open_engine().hidden_states(ids, self.chunk)) as parts:
+            for hidden in parts:
+                for first in range(0, len(hidden), LOGIT_ROWS):
+                    yield from self.model.head(hidden[first : first + LOGIT_ROWS])
 
     def _scored(self, token_id: int, logits: Float32, position: int, top: int) -> TokenOut:
         check_finite(logits, position)
