@@ -290,6 +290,17 @@ BAD_FILES: dict[str, tuple[bytes, type[CheckpointError], str]] = {
 }
 
 
+def test_arrays_within_arrays_are_limited_in_all(tmp_path: Path) -> None:
+    half = MAX_ENTRIES // 2
+    empty = array_of(9, half, array_of(4, 0) * half)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(assembled((entry(b"a", 9, empty), entry(b"b", 9, empty))))
+    assert len(read_gguf(path).metadata) == 2
+    path.write_bytes(assembled((entry(b"a", 9, empty), entry(b"b", 9, empty), entry(b"c", 9, array_of(9, 1)))))
+    with pytest.raises(CheckpointError, match="metadata c: more than 65536 arrays within arrays"):
+        read_gguf(path)
+
+
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_bad_file(kind: str, tmp_path: Path) -> None:
     content, error, message = BAD_FILES[kind]

@@ -35,7 +35,7 @@ MAX_HEADER = 128 << 20
 """Bytes of metadata and tensor table; a vocabulary of 262,144 tokens takes 6.5 MB."""
 
 MAX_ENTRIES = 1 << 16
-"""Metadata entries, tensors, and elements of an array of arrays."""
+"""Metadata entries, tensors, and arrays within arrays, all of a file together."""
 
 MAX_STRINGS = 1 << 22
 """Elements of an array of strings."""
@@ -126,6 +126,7 @@ class _Header:
         self.position = 0
         self._buffer = buffer
         self._limit = min(len(buffer), MAX_HEADER)
+        self._inner_arrays = 0
 
     def _take(self, size: int, what: str) -> int:
         """Moves over ``size`` bytes and returns where they start."""
@@ -217,6 +218,11 @@ class _Header:
             if depth + 1 >= MAX_DEPTH:
                 raise CheckpointError(f"{self.path}: {what} nests arrays more than {MAX_DEPTH} deep")
             number = self.count(elements, number, MAX_ENTRIES, 12)
+            self._inner_arrays += number
+            if self._inner_arrays > MAX_ENTRIES:
+                raise CheckpointError(
+                    f"{self.path}: {what}: more than {MAX_ENTRIES} arrays within arrays in one file is not plausible"
+                )
             return tuple(self.value(key, MetadataType.ARRAY, depth + 1) for _ in range(number))
         dtype = self._dtype(kind, what)
         number = self.count(elements, number, MAX_HEADER, dtype.itemsize)
