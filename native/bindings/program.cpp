@@ -156,14 +156,11 @@ int32_t run(PythonProgram& p, const Ints& ids, const Ints& positions, const Ints
     step.tables.push_back({table.data(), static_cast<int64_t>(table.shape(1))});
   }
   const nb::gil_scoped_release release;
-  const int32_t failed = p.program.run(step);
-  if (failed < 0 && with_head) {
-    p.program.run_head_on_kept(0, step.kept);
-  }
-  return failed;
+  return p.program.run(step, with_head);
 }
 
 void run_head(PythonProgram& p, const Floats2& hidden) {
+  require(p.program.finished(), "the program is not finished");
   require(static_cast<int64_t>(hidden.shape(1)) == p.program.hidden_width(), "hidden states have another width");
   const nb::gil_scoped_release release;
   p.program.run_head(hidden.data(), static_cast<int64_t>(hidden.shape(0)));
@@ -178,11 +175,13 @@ View view(nb::handle self, float* data, int64_t rows, int64_t most, int64_t widt
 
 View hidden(nb::handle self) {
   const Program& p = nb::cast<PythonProgram&>(self).program;
+  require(p.finished(), "the program is not finished");
   return view(self, p.hidden(), p.kept(), p.sizes().max_rows, p.hidden_width());
 }
 
 View logits(nb::handle self, int64_t rows) {
   const Program& p = nb::cast<PythonProgram&>(self).program;
+  require(p.finished(), "the program is not finished");
   return view(self, p.logits(), rows, p.sizes().max_head_rows, p.vocab());
 }
 

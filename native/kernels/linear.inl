@@ -28,8 +28,9 @@ inline void quantize(const float* x, int64_t cols, uint8_t* q, ActivationScale* 
     const float a = tree_max(max(abs(first), abs(second)));
     const F32x16 zero = broadcast(0.0f);
     const float finite = tree_sum(first * zero + second * zero);  // NaN if there is an infinity or NaN
-    float scale = finite, inverse = 0.0f;
-    if (finite == 0.0f && a >= kSmallest) {
+    const bool sound = finite == 0.0f;
+    float scale = sound ? 0.0f : finite, inverse = 0.0f;
+    if (sound && a >= kSmallest) {
       scale = a / kLimit;
       inverse = kLimit / a;
     }

@@ -33,7 +33,12 @@ Program::Program(std::shared_ptr<Machine> machine, const ProgramSizes& sizes)
   limits_.vocab = 0;
 }
 
+void Program::require_building() const { require(!finished_, "the program is finished: nothing can be added"); }
+
+void Program::require_finished() const { require(finished_, "the program is not finished"); }
+
 Value Program::add_value(int64_t width, int64_t place, Rows rows) {
+  require_building();
   const bool head = rows == Rows::Head;
   const int64_t columns = head ? sizes_.head_columns : sizes_.columns;
   require(width >= 1 && place >= 0 && width <= columns && place <= columns - width, "a value lies outside its buffer");
@@ -43,16 +48,19 @@ Value Program::add_value(int64_t width, int64_t place, Rows rows) {
 }
 
 Weight Program::add_weight(const PackedWeight& weight) {
+  require_building();
   weights_.push_back(weight);
   return static_cast<Weight>(weights_.size() - 1);
 }
 
 Gain Program::add_gain(std::vector<float> gain) {
+  require_building();
   gains_.push_back(std::move(gain));
   return static_cast<Gain>(gains_.size() - 1);
 }
 
 int32_t Program::add_rope(std::vector<float> inv_freq) {
+  require_building();
   require(!inv_freq.empty() && inv_freq.size() <= static_cast<size_t>(kMaxHeadDim), "a rope has no frequencies");
   angle_place_.push_back(angle_columns_);
   angle_columns_ += 2 * static_cast<int64_t>(inv_freq.size());
@@ -61,6 +69,7 @@ int32_t Program::add_rope(std::vector<float> inv_freq) {
 }
 
 int32_t Program::add_layer(int64_t group, const KVLayer& kv) {
+  require_building();
   require(group >= 0 && group < 1024, "no such page group");
   const auto g = static_cast<size_t>(group);
   if (g >= limits_.pages.size()) {
@@ -72,6 +81,7 @@ int32_t Program::add_layer(int64_t group, const KVLayer& kv) {
 }
 
 void Program::add(Instruction instruction) {
+  require_building();
   auto known = [](auto index, const auto& list) {
     require(index >= 0 && static_cast<size_t>(index) < list.size(), "an instruction names what is not there");
   };
@@ -166,6 +176,7 @@ void Program::add(Instruction instruction) {
 }
 
 void Program::finish(Value hidden, Value head_in, Value logits) {
+  require_building();
   const auto count = static_cast<Value>(values_.size());
   require(hidden >= 0 && hidden < count && head_in >= 0 && head_in < count && logits >= 0 && logits < count,
           "an instruction names what is not there");
@@ -191,6 +202,7 @@ void Program::finish(Value hidden, Value head_in, Value logits) {
   kept_sequence_.resize(rows);
   kept_first_.resize(rows * limits_.pages.size());
   kept_last_.resize(rows * limits_.pages.size());
+  finished_ = true;
 }
 
 }  // namespace cabochon

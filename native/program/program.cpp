@@ -24,10 +24,14 @@ void Program::each_row(int64_t rows, int64_t floats, Fn&& fn) {
   });
 }
 
-int32_t Program::run(const Step& step) {
+int32_t Program::run(const Step& step, bool with_head) {
+  require_finished();
   const std::string fault = find_fault(step, limits_);
   if (!fault.empty()) {
     throw std::invalid_argument(fault);
+  }
+  if (with_head && step.kept > sizes_.max_head_rows) {
+    throw std::invalid_argument("the head is asked for more rows than it has room for");
   }
   const Machine::Turn turn(*machine_);
   const FloatMode mode;
@@ -44,22 +48,23 @@ int32_t Program::run(const Step& step) {
       return layer;
     }
   }
+  if (with_head) {
+    head(at(hidden_), step.kept);
+  }
   return -1;
 }
 
-void Program::run_head_on_kept(int64_t first, int64_t rows) {
-  if (first < 0 || rows < 0 || first + rows > rows_[static_cast<size_t>(Rows::Kept)]) {
-    throw std::invalid_argument("the head is asked for rows that were not kept");
-  }
-  run_head(hidden() + first * hidden_width(), rows);
-}
-
 void Program::run_head(const float* hidden, int64_t rows) {
+  require_finished();
   if (rows < 0 || rows > sizes_.max_head_rows) {
     throw std::invalid_argument("the head is asked for more rows than it has room for");
   }
   const Machine::Turn turn(*machine_);
   const FloatMode mode;
+  head(hidden, rows);
+}
+
+void Program::head(const float* hidden, int64_t rows) {
   rows_[static_cast<size_t>(Rows::Head)] = rows;
   std::memcpy(at(head_in_), hidden, static_cast<size_t>(rows * hidden_width()) * sizeof(float));
   for (const Instruction& instruction : head_code_) {

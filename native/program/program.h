@@ -61,14 +61,13 @@ class Program {
 
   // ---- Running ----
 
-  // Runs the body. Returns the first layer whose keys or values did not fit the cache's type, or -1. Throws
-  // std::invalid_argument if the step is not sound.
-  int32_t run(const Step& step);
-  // Runs the head over `rows` of the hidden states of the last run, from `first`.
-  void run_head_on_kept(int64_t first, int64_t rows);
-  // Runs the head over given hidden states [rows, D].
+  // Runs the body, and the head over its hidden states if asked. Returns the first layer whose keys or values did not
+  // fit the cache's type (nothing after it has run), or -1. Throws std::invalid_argument if the step is not sound.
+  int32_t run(const Step& step, bool with_head);
+  // Runs the head over hidden states [rows, D].
   void run_head(const float* hidden, int64_t rows);
 
+  bool finished() const { return finished_; }
   float* hidden() const { return at(hidden_); }
   float* logits() const { return at(logits_); }
   int64_t hidden_width() const { return value(hidden_).width; }
@@ -95,6 +94,10 @@ class Program {
   float* at(Value v) const { return value(v).data; }
   int64_t rows_of(Value v) const { return rows_[static_cast<size_t>(value(v).rows)]; }
   const std::vector<float>& gain(Gain g) const { return gains_[static_cast<size_t>(g)]; }
+
+  void require_building() const;
+  void require_finished() const;
+  void head(const float* hidden, int64_t rows);
 
   template <typename Fn>
   void each_row(int64_t rows, int64_t floats, Fn&& fn);
@@ -126,6 +129,7 @@ class Program {
   std::vector<Layer> layers_;
   std::vector<Instruction> body_code_, head_code_;
   Value hidden_ = -1, head_in_ = -1, logits_ = -1;
+  bool finished_ = false;
   std::optional<LinearRunner> linear_;
   std::optional<AttentionRunner> attention_;
 

@@ -45,7 +45,34 @@ inline F32x16 operator+(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] + b.v
 inline F32x16 operator-(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] - b.v[i]); }
 inline F32x16 operator*(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] * b.v[i]); }
 inline F32x16 operator/(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] / b.v[i]); }
-inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { CABOCHON_EACH(F32x16, std::fma(a.v[i], b.v[i], c.v[i])); }
+// Out of line, for compilers unroll it.
+[[gnu::noinline]] inline F32x16 fma(const F32x16& a, const F32x16& b, const F32x16& c) {
+#ifdef __FP_FAST_FMAF
+  CABOCHON_EACH(F32x16, std::fma(a.v[i], b.v[i], c.v[i]));
+#else
+  // Here std::fma is a slow call. In binary64 the product is exact and the sum rounds once; rounding that to binary32
+  // is a second time only if it lies exactly between two floats, or where floats are subnormal.
+  double sum[16];
+  F32x16 r;
+  for (int i = 0; i < 16; ++i) {
+    sum[i] = static_cast<double>(a.v[i]) * static_cast<double>(b.v[i]) + static_cast<double>(c.v[i]);
+    r.v[i] = static_cast<float>(sum[i]);
+  }
+  uint32_t halves[32];  // low and high
+  std::memcpy(halves, sum, sizeof halves);
+  uint32_t doubtful = 0;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t fraction = halves[2 * i] & 0x1fffffffu, exponent = halves[2 * i + 1] >> 20 & 0x7ffu;
+    doubtful |= (fraction == 0x10000000u ? 1u : 0u) | (exponent - 1u < 896u ? 1u : 0u);
+  }
+  if (doubtful != 0) {
+    for (int i = 0; i < 16; ++i) {
+      r.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+    }
+  }
+  return r;
+#endif
+}
 // max and min return b where the comparison is unordered, as the x86 instructions do.
 inline F32x16 max(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 inline F32x16 min(F32x16 a, F32x16 b) { CABOCHON_EACH(F32x16, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
@@ -70,11 +97,15 @@ inline bool any(Mask16 m) {
 
 inline F32x16 to_f32(I32x16 a) { CABOCHON_EACH(F32x16, static_cast<float>(a.v[i])); }
 // Nearest even. Outside int32 (and for NaN) the result is INT32_MIN, as the x86 instructions give.
-inline I32x16 round_i32(F32x16 a) {
-  CABOCHON_EACH(I32x16, (a.v[i] >= -2147483648.0f && a.v[i] < 2147483648.0f)
-                            ? static_cast<int32_t>(std::nearbyint(a.v[i]))
-                            : INT32_MIN);
+inline int32_t round_i32(float x) {
+  const float magnitude = std::fabs(x);
+  // Adding 2^23 leaves no bit for a fraction; from there on floats are integers.
+  const float whole = magnitude < 8388608.0f ? (magnitude + 8388608.0f) - 8388608.0f : magnitude;
+  const bool fits = magnitude < 2147483648.0f;
+  const auto integer = static_cast<int32_t>(fits ? whole : 0.0f);
+  return fits ? (x < 0.0f ? -integer : integer) : INT32_MIN;
 }
+inline I32x16 round_i32(F32x16 a) { CABOCHON_EACH(I32x16, round_i32(a.v[i])); }
 inline I32x16 operator+(I32x16 a, I32x16 b) { CABOCHON_EACH(I32x16, a.v[i] + b.v[i]); }
 inline I32x16 operator-(I32x16 a, I32x16 b) { CABOCHON_EACH(I32x16, a.v[i] - b.v[i]); }
 // 2^n for n in [-126, 127], built from bits.
@@ -87,22 +118,19 @@ inline F32x16 pow2(I32x16 n) {
   return r;
 }
 
-inline float f16_to_f32(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+inline float f16_to_f32(uint16_t h) {  // a NaN is made quiet, as hardware does
   const uint32_t magnitude = h & 0x7fffu;
+  const uint32_t shifted = magnitude << 13;
+  float scaled;  // the exponents' biases differ by 112; exact for subnormals too
+  std::memcpy(&scaled, &shifted, 4);
+  scaled *= 0x1p112f;
+  uint32_t bits;
+  std::memcpy(&bits, &scaled, 4);
+  bits = magnitude >= 0x7c00u ? shifted | 0x7f800000u | (magnitude > 0x7c00u ? 0x400000u : 0u) : bits;
+  bits |= static_cast<uint32_t>(h & 0x8000u) << 16;
   float r;
-  if (magnitude >= 0x7c00u) {  // infinity or NaN (made quiet, as hardware does)
-    const uint32_t bits = sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13) | (magnitude > 0x7c00u ? 0x400000u : 0u);
-    std::memcpy(&r, &bits, 4);
-    return r;
-  }
-  if (magnitude < 0x0400u) {  // zero or subnormal: magnitude * 2^-24, exact
-    r = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
-  } else {
-    const uint32_t bits = (magnitude << 13) + (112u << 23);
-    std::memcpy(&r, &bits, 4);
-  }
-  return sign ? -r : r;
+  std::memcpy(&r, &bits, 4);
+  return r;
 }
 inline uint16_t f32_to_f16(float x) {  // nearest even; subnormals kept; beyond 65504 + half a step: infinity
   uint32_t bits;

@@ -87,16 +87,18 @@ struct WideSlice {
 };
 
 [[gnu::noinline]] inline WideSlice widen_slice(const Bytes64& a, int offset) {
+  uint32_t words[16];  // little-endian: input 0 is the lowest byte
+  std::memcpy(words, a.v, sizeof words);
   WideSlice s;
   for (int j = 0; j < 4; ++j) {
     for (int row = 0; row < 16; ++row) {
-      s.v[j][row] = static_cast<int16_t>(a.v[4 * row + j] - offset);
+      s.v[j][row] = static_cast<int16_t>(static_cast<int32_t>(words[row] >> (8 * j) & 255u) - offset);
     }
   }
   return s;
 }
 
-// sums[row] += weights * activations. Out of line: compilers unroll it into thousands of instructions.
+// sums[row] += weights * activations.
 [[gnu::noinline]] inline void add_slice(int32_t* sums, const WideSlice& w, const uint8_t* activations) {
   int16_t a[4];
   std::memcpy(a, activations, 8);
@@ -138,16 +140,12 @@ struct Dot {
   // Sums over stored slices for R rows of activations, which lie `stride` bytes apart: f(row, sums) for each.
   template <int R, int Slices, class F>
   static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
-    Sums sum[R] = {};
-    for (int k = 0; k < Slices; ++k) {
-      Slice w;
-      std::memcpy(w.v, slices + k * kSliceBytes, sizeof w.v);
-      for (int r = 0; r < R; ++r) {
-        add(sum[r], w, activations + r * stride + 8 * k);
-      }
-    }
     for (int r = 0; r < R; ++r) {
-      f(r, total(sum[r]));
+      Sums sum = zero();
+      for (int k = 0; k < Slices; ++k) {
+        add(sum, reinterpret_cast<const Slice*>(slices)[k], activations + r * stride + 8 * k);
+      }
+      f(r, total(sum));
     }
   }
 };

@@ -30,6 +30,8 @@ def activations(rng: np.random.Generator, tokens: int, cols: int) -> Float32:
     magnitude[(odd >= 0.3) & (odd < 0.35)] = 2.0**-100
     magnitude[(odd >= 0.35) & (odd < 0.4)] = 2.0**120
     x = rng.standard_normal((tokens, blocks, 32)) * magnitude[..., None]
+    below_zero = rng.random((tokens, blocks)) < 0.2
+    x[below_zero] = -np.abs(x[below_zero])
     halves = rng.random((tokens, blocks)) < 0.1
     x[halves] = rng.integers(-255, 256, (int(halves.sum()), 32)) / 2
     x[halves, 0] = 127.0
@@ -112,6 +114,22 @@ def test_zeros_give_plus_zero(name: str, isa: str) -> None:
     for tokens in (1, 8):
         y = linear(isa, fmt, 17, file, np.zeros((tokens, 256), np.float32))
         assert_same_bits(y, np.zeros((tokens, 17), np.float32))
+
+
+@pytest.mark.parametrize("isa", [*ISAS, "reference"])
+@pytest.mark.parametrize(
+    ("w", "x", "want"),
+    [
+        ([1 + 2.0**-23, 2.0**-12 * (1 + 2.0**-18)], [1.0, 2.0**-12 * (1 - 2.0**-18)], 1 + 2.0**-23),
+        ([1 + 2.0**-22, 2.0**-75 * (1 + 2.0**-23)], [2.0**-127, 2.0**-75 * (1 - 2.0**-23)], 2.0**-127 + 2.0**-149),
+    ],
+    ids=["normal", "subnormal"],
+)
+def test_a_product_and_its_sum_round_once(isa: str, w: list[float], x: list[float], want: float) -> None:
+    # The sum is a hair below half way between two floats. Rounded to binary64 first, it would be half way, and then go
+    # to the even float above.
+    y = linear(isa, FORMATS["F32"], 1, np.array(w, np.float32).view(np.uint8), np.array([x], np.float32))
+    assert_same_bits(y, np.array([[want]], np.float32))
 
 
 def extreme_blocks() -> Float32:

@@ -252,6 +252,24 @@ def test_a_head_dim_beyond_the_kernels_is_refused() -> None:
         build_native_model(wide, tiny_tensors(wide, tiny_weights(wide)), tiny_store(wide, 64))
 
 
+def test_a_program_is_built_first_and_run_then() -> None:
+    of = model()
+    program = of._program
+    for build in (
+        lambda: program.add(0, 0, 0),
+        lambda: program.gain(np.ones(4, np.float32)),
+        lambda: program.rope(np.ones(8, np.float32)),
+        lambda: program.value(32, 0, 0),
+        lambda: program.finish(0, 0, 0),
+    ):
+        with pytest.raises(ValueError, match="the program is finished"):
+            build()
+    unfinished = _native.Program(program.machine, 8, 1, 64, 64, True)
+    for use in (lambda: unfinished.hidden(), lambda: unfinished.logits(0)):
+        with pytest.raises(ValueError, match="not finished"):
+            use()
+
+
 def test_views_of_results_keep_their_memory_alive() -> None:
     of = build_native_model(config(), tiny_tensors(config(), tiny_weights(config())), tiny_store(config(), 64))
     logits = of.forward(step_of(of))
