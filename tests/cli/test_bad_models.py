@@ -50,6 +50,10 @@ def test_a_name_that_is_none(run: Run) -> None:
     assert "the only model known by name is demo" in run("inspect", "--model", "gemma").error_line(1)
 
 
+def test_an_empty_name(run: Run) -> None:
+    assert "the model's name is empty" in run("inspect", "--model", "").error_line(2)
+
+
 def test_directory_without_a_model(run: Run, tmp_path: Path) -> None:
     assert "without a model" in run("inspect", "--model", tmp_path).error_line(1)
 

@@ -73,6 +73,8 @@ def test_exactly_one_source_is_wanted(given: dict[str, str]) -> None:
         ("1,x", "--ids: 'x' is not a token id"),
         ("1.0", "--ids: '1.0' is not a token id"),
         ("2 818", "--ids: '2 818' is not a token id"),
+        ("1_0,2", "--ids: '1_0' is not a token id"),
+        ("\u0663,2", "--ids: '\u0663' is not a token id"),
         ("2,-1", "--ids: id 1 is -1"),
         ("9" * 5000, "--ids: '9999"),
     ],

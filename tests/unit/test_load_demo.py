@@ -113,6 +113,9 @@ def test_place_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", homeless)
     with pytest.raises(RunError, match="set XDG_CACHE_HOME"):
         user_cache({})
+    monkeypatch.setattr(Path, "home", lambda: Path("relative"))
+    with pytest.raises(RunError, match="set XDG_CACHE_HOME"):
+        user_cache({})
 
 
 def test_the_name_goes_before_a_file_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,9 +53,12 @@ def user_cache(environment: Mapping[str, str]) -> Path:
     if os.path.isabs(base):
         return Path(base) / "cabochon"
     try:
-        return Path.home() / ".cache" / "cabochon"
+        home = Path.home()
     except RuntimeError:
-        raise RunError("no home directory for the demo model; set XDG_CACHE_HOME to a directory") from None
+        home = Path()
+    if not home.is_absolute():
+        raise RunError("no home directory for the demo model; set XDG_CACHE_HOME to a directory")
+    return home / ".cache" / "cabochon"
 
 
 def assemble(parts: Iterable[Path], target: Path, sha256: str, *, progress: Progress | None = None) -> None:

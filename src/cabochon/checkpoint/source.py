@@ -6,17 +6,19 @@ from pathlib import Path
 
 from cabochon.checkpoint.demo import DEMO, Progress, demo_model
 from cabochon.checkpoint.gguf_format import printable
-from cabochon.errors import CheckpointError
+from cabochon.errors import CheckpointError, UsageError
 
 
 def find_model(model: str | Path, *, progress: Progress | None = None) -> Path:
     """The file of ``model``: a path, a directory with one GGUF file in it, or the name ``demo``.
 
     The name goes before a file that is called so; ``./demo`` is the file. Raises ``CheckpointError`` if there is
-    nothing there, or more than one model; errors of the demo as ``demo_model``.
+    nothing there, or more than one model, ``UsageError`` for an empty name; errors of the demo as ``demo_model``.
     """
     if model == DEMO:
         return demo_model(progress=progress)
+    if model == "":
+        raise UsageError(f"the model's name is empty; give a path, or {DEMO}")
     path = Path(model)
     try:
         if not path.exists():

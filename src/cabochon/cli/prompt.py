@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,15 +64,11 @@ def read_prompt(text: str | None, file: str | None, ids: str | None, ids_file: s
 
 
 def _ids_from_text(text: str) -> list[int]:
-    ids = []
-    for part in text.split(","):
-        try:
-            ids.append(int(part))
-        except ValueError:
-            raise UsageError(
-                f"--ids: {part.strip()[:40]!r} is not a token id; give numbers with commas between"
-            ) from None
-    return _checked(ids, "--ids")
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not re.fullmatch(r"-?[0-9]{1,20}", part):  # int() would take 1_0 and other scripts' digits
+            raise UsageError(f"--ids: {part[:40]!r} is not a token id; give numbers with commas between")
+    return _checked([int(part) for part in parts], "--ids")
 
 
 def _ids_from_json(data: bytes, path: str) -> list[int]:
