@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -255,17 +256,19 @@ def test_a_head_dim_beyond_the_kernels_is_refused() -> None:
 def test_a_program_is_built_first_and_run_then() -> None:
     of = model()
     program = of._program
-    for build in (
+    builders: tuple[Callable[[], object], ...] = (
         lambda: program.add(0, 0, 0),
         lambda: program.gain(np.ones(4, np.float32)),
         lambda: program.rope(np.ones(8, np.float32)),
         lambda: program.value(32, 0, 0),
         lambda: program.finish(0, 0, 0),
-    ):
+    )
+    for build in builders:
         with pytest.raises(ValueError, match="the program is finished"):
             build()
     unfinished = _native.Program(program.machine, 8, 1, 64, 64, True)
-    for use in (lambda: unfinished.hidden(), lambda: unfinished.logits(0)):
+    uses: tuple[Callable[[], object], ...] = (lambda: unfinished.hidden(), lambda: unfinished.logits(0))
+    for use in uses:
         with pytest.raises(ValueError, match="not finished"):
             use()
 
