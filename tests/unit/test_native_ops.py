@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cabochon import _native
-from cabochon.errors import UsageError
+from cabochon.errors import UnsupportedError
 from cabochon.kvcache.groups import KVGroup, KVLayout
 from cabochon.kvcache.store import KVStore
 from cabochon.ops.machine import open_machine
@@ -141,5 +141,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ),
     }
     for name, model in wrong.items():
-        with pytest.raises(UsageError, match="the native backend cannot run this model"):
+        with pytest.raises(UnsupportedError, match="the native backend cannot run this model"):
             raise AssertionError(f"{name} was taken: {Recorded(model)}")
