@@ -201,9 +201,11 @@ inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_pres
                      int64_t rows, float* y, int64_t y_stride, uint8_t* scratch) {
   using P = Panel<Unit, TwoTerms>;
   const int64_t units = w.cols / Unit::Layout::kInputs;
-  if (rows <= kFewRows) {
-    with_constant<kFewRows>(rows, [&](auto n) {
-      few_rows<Unit, TwoTerms, n.value>(group, units, TileRows(x, w.cols, y, y_stride, 0), lanes_present);
+  if (rows <= kDirectRows) {
+    each_tile(rows, kFewRows, [&](int64_t row, int64_t n) {
+      with_constant<kFewRows>(n, [&](auto r) {
+        few_rows<Unit, TwoTerms, r.value>(group, units, TileRows(x, w.cols, y, y_stride, row), lanes_present);
+      });
     });
     return;
   }
