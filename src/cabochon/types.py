@@ -39,10 +39,18 @@ class WeightType(IntEnum):
 
     F32 = 0
     F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
     Q5_0 = 6
+    Q5_1 = 7
     Q8_0 = 8
+    Q2_K = 10
+    Q3_K = 11
     Q4_K = 12
+    Q5_K = 13
     Q6_K = 14
+    IQ4_NL = 20
+    IQ4_XS = 23
     BF16 = 30
 
     @property
@@ -59,11 +67,19 @@ class WeightType(IntEnum):
 _BLOCKS: dict[WeightType, tuple[int, int]] = {
     WeightType.F32: (1, 4),
     WeightType.F16: (1, 2),
-    WeightType.BF16: (1, 2),
-    WeightType.Q8_0: (32, 34),
+    WeightType.Q4_0: (32, 18),
+    WeightType.Q4_1: (32, 20),
     WeightType.Q5_0: (32, 22),
+    WeightType.Q5_1: (32, 24),
+    WeightType.Q8_0: (32, 34),
+    WeightType.Q2_K: (256, 84),
+    WeightType.Q3_K: (256, 110),
     WeightType.Q4_K: (256, 144),
+    WeightType.Q5_K: (256, 176),
     WeightType.Q6_K: (256, 210),
+    WeightType.IQ4_NL: (32, 18),
+    WeightType.IQ4_XS: (256, 136),
+    WeightType.BF16: (1, 2),
 }
 
 

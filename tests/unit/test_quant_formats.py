@@ -47,10 +47,24 @@ def test_random_blocks_equal_the_gguf_package(kind: WeightType) -> None:
 
 
 SCALES = np.array([0, -0.0, 1, -1, 6e-8, 6.1e-5, 65504, -65504, 3.3, np.inf, -np.inf, np.nan], dtype="<f2")
-SCALE_AT = {WeightType.Q8_0: (0,), WeightType.Q5_0: (0,), WeightType.Q4_K: (0, 2), WeightType.Q6_K: (208,)}
+SCALE_AT = {
+    WeightType.Q4_0: (0,),
+    WeightType.Q4_1: (0, 2),
+    WeightType.Q5_0: (0,),
+    WeightType.Q5_1: (0, 2),
+    WeightType.Q8_0: (0,),
+    WeightType.Q2_K: (80, 82),
+    WeightType.Q3_K: (108,),
+    WeightType.Q4_K: (0, 2),
+    WeightType.Q5_K: (0, 2),
+    WeightType.Q6_K: (208,),
+    WeightType.IQ4_NL: (0,),
+    WeightType.IQ4_XS: (0,),
+}
+"""Where the float16 scales of each quantised type lie in a block."""
 
 
-@pytest.mark.parametrize("kind", SCALE_AT, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind in ALL_TYPES if kind.block_values > 1], ids=lambda kind: kind.name)
 def test_extreme_scales_equal_the_gguf_package(kind: WeightType) -> None:
     tensor = random_tensor(kind, rows=len(SCALES), blocks=len(SCALES), seed=1)
     blocks = tensor.data.reshape(len(SCALES), len(SCALES), kind.block_bytes)
@@ -58,6 +72,22 @@ def test_extreme_scales_equal_the_gguf_package(kind: WeightType) -> None:
     for which, at in enumerate(SCALE_AT[kind]):
         blocks[:, :, at : at + 2] = np.ascontiguousarray(pairs[:, :, which, None]).view(np.uint8)
     assert_same_bits(dequantize(tensor), reference(tensor.data.reshape(len(SCALES), -1), kind))
+
+
+@pytest.mark.parametrize("kind", ALL_TYPES, ids=lambda kind: kind.name)
+def test_blocks_of_one_byte_equal_the_gguf_package(kind: WeightType) -> None:
+    """Every byte of a block the same: all zeros, all ones, every scale and quant at an end of its range."""
+    width = max(kind.block_bytes, 16)
+    data = np.repeat(np.array([0x00, 0x0F, 0x3F, 0x7B, 0x80, 0xF0, 0xFB, 0xFF], np.uint8)[:, None], width, axis=1)
+    tensor = RawTensor("t", kind, (8, width // kind.block_bytes * kind.block_values), data.reshape(-1))
+    assert_same_bits(dequantize(tensor), reference(data, kind))
+
+
+@pytest.mark.parametrize("kind", ALL_TYPES, ids=lambda kind: kind.name)
+def test_block_sizes_are_those_of_the_gguf_package(kind: WeightType) -> None:
+    theirs = gguf.GGMLQuantizationType[kind.name]
+    assert kind == theirs.value
+    assert (kind.block_values, kind.block_bytes) == gguf.GGML_QUANT_SIZES[theirs]
 
 
 def test_shape_is_kept_whatever_its_dimensions() -> None:
@@ -101,15 +131,24 @@ def test_wrong_sizes_and_rows_are_named() -> None:
             dequantize_rows(tensor, first, last)
 
 
-# Half a step of each format for values within [-1, 1], the far end of Q5_0 and the rounding of scales included.
+# Half a step of each format for values within [-1, 1], the rounding of scales included; where one end of the range does
+# not reach as far as the other, a whole step, and for the IQ4 code what that end lacks.
 STEPS = {
     WeightType.F32: 0.0,
-    WeightType.F16: 2.0**-11,
-    WeightType.BF16: 2.0**-8,
-    WeightType.Q8_0: 0.51 / 127,
+    WeightType.F16: 2.0**-12,
+    WeightType.Q4_0: 1.01 / 8,
+    WeightType.Q4_1: 0.51 * 2 / 15,
     WeightType.Q5_0: 1.01 / 16,
+    WeightType.Q5_1: 0.51 * 2 / 31,
+    WeightType.Q8_0: 0.51 / 127,
+    WeightType.Q2_K: 0.55 * 2 / 3,
+    WeightType.Q3_K: 1.1 / 4,
     WeightType.Q4_K: 0.6 * 2 / 15,
+    WeightType.Q5_K: 0.65 * 2 / 31,
     WeightType.Q6_K: 0.65 / 31,
+    WeightType.IQ4_NL: 14.1 / 127,
+    WeightType.IQ4_XS: 16.3 / 127,
+    WeightType.BF16: 2.0**-9,
 }
 
 
@@ -120,7 +159,9 @@ def test_quantisers_are_within_a_step(kind: WeightType) -> None:
     values[1] *= np.float32(0.125)
     back = dequantize(quantize("t", values, kind))
     scale = np.array([0, 0.125, 1, 1, 1, 1, 1])[:, None] * STEPS[kind] + 1e-6 * (kind != WeightType.F32)
-    assert (np.abs(back - values) <= scale).all()
+    error = np.abs(back - values)
+    assert (error <= scale).all()
+    assert error.max() >= 0.7 * STEPS[kind]
     assert not back[0].any()
 
 
