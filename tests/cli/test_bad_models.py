@@ -106,7 +106,7 @@ def test_unknown_type(run: Run, tmp_path: Path, tiny: Path) -> None:
     name = b"blk.0.attn_q.weight"
     whole = bytearray(tiny.read_bytes())
     at = whole.index(name) + len(name) + 4 + 2 * 8
-    for number, called in ((2, "Q4_0"), (99, "99")):
+    for number, called in ((16, "IQ2_XXS"), (99, "99")):
         whole[at : at + 4] = struct.pack("<I", number)
         path = tmp_path / "m.gguf"
         path.write_bytes(whole)

@@ -56,7 +56,7 @@ def tiny_config(
     global_rope: Rope = Rope(1e6, 8.0),  # noqa: B008 (frozen)
     **overrides: Any,
 ) -> GemmaConfig:
-    """A Gemma 3 whose rows are multiples of 32 (Q8_0, Q5_0 and the float types fit).
+    """A Gemma 3 whose rows are multiples of 32 (float types and formats with blocks of 32 fit).
 
     Every ``pattern``-th layer is global and the others slide over ``window`` keys (none slide if it is None); any
     field of ``GemmaConfig`` can be given by name.
