@@ -246,11 +246,10 @@ class NativeOps:
                 dying = [value for value in instruction.inputs if last[value] == moment]
                 if dying:
                     home[instruction.out] = home[dying[0]]
-        owners = sorted(set(home.values()), key=lambda value: value.number)
-        lives = [
-            Lifetime(owner.width, first[owner], max(last[value] for value in values if home[value] == owner))
-            for owner in owners
-        ]
+        ends = dict.fromkeys(sorted(set(home.values()), key=lambda value: value.number), 0)
+        for value, owner in home.items():
+            ends[owner] = max(ends[owner], last[value])
+        lives = [Lifetime(owner.width, first[owner], end) for owner, end in ends.items()]
         places, columns = place_values(lives)
-        at = dict(zip(owners, places, strict=True))
+        at = dict(zip(ends, places, strict=True))
         return {value: at[home[value]] for value in values}, columns
