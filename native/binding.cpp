@@ -14,5 +14,6 @@ NB_MODULE(_native, m) {
   m.def("version", [] { return CABOCHON_VERSION; }, "The version this module was built as.");
   cabochon::bind_numerics(m);
   cabochon::bind_program(m);
+  cabochon::bind_text(m);
   cabochon::bind_check(m);
 }

@@ -37,5 +37,6 @@ void bind_check(nb::module_& m);
 void bind_check_linear(nb::module_& check);
 void bind_numerics(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_text(nb::module_& m);
 
 }  // namespace cabochon

@@ -33,6 +33,13 @@ def top_k(row: _F32, k: int) -> tuple[_I32, _F32]:
 def philox_uniform(seed: int, position: int, choice: int) -> float:
     """A number in (0, 1), exact in binary64 (section 8). ``seed`` has 64 bits, the others 32; none is negative."""
 
+def string_ends(bytes: _U8, count: int) -> tuple[NDArray[np.int64], int]:
+    """Where each of ``count`` strings in ``bytes`` ends, [count], and for how many of them that is known.
+
+    Before each string its length stands in 8 bytes, little endian. The first one that reaches beyond ``bytes`` or is
+    not UTF-8 ends the search. Raises ``ValueError`` if the lengths alone do not fit.
+    """
+
 def instruction_sets() -> list[str]:
     """Names of the instruction sets this build has and this CPU runs, best first."""
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cabochon.checkpoint.gguf import MAX_ENTRIES, read_gguf
 from cabochon.checkpoint.gguf_format import MAGIC, NUMBER_DTYPES, TENSOR_TYPE_NAMES, MetadataType, MetadataValue
+from cabochon.checkpoint.strings import StringArray
 from cabochon.checkpoint.write import gguf_bytes, write_gguf
 from cabochon.errors import CheckpointError, TensorError, UnsupportedError
 from cabochon.testing.quantize import quantize
@@ -49,8 +50,8 @@ def small_metadata() -> dict[str, MetadataValue]:
 def same(a: MetadataValue, b: MetadataValue) -> bool:
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, tuple | StringArray):
+        return isinstance(b, tuple | StringArray) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return struct.pack("d", a) == struct.pack("d", b)
     return type(a) is type(b) and a == b
@@ -141,7 +142,7 @@ def test_reads_files_of_the_gguf_package(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     file = read_gguf(tmp_path / "f.gguf")
-    assert file.metadata["list"] == ("x", "y")
+    assert same(file.metadata["list"], ("x", "y"))
     assert file.metadata["wide"] == 1e300
     assert same(file.metadata["flags"], np.array([True, False]))
     assert file.tensors["w"].data.tobytes() == values(4, 32).tobytes()

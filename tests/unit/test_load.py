@@ -15,6 +15,7 @@ from cabochon.checkpoint.dequantize import dequantize
 from cabochon.checkpoint.gguf import read_gguf
 from cabochon.checkpoint.load import Checkpoint, load_checkpoint
 from cabochon.checkpoint.names import gguf_name
+from cabochon.checkpoint.strings import StringArray
 from cabochon.checkpoint.write import write_gguf
 from cabochon.errors import CheckpointError, TensorError, UnsupportedError
 from cabochon.model.config import GemmaConfig
@@ -184,7 +185,9 @@ def test_tokenizer_metadata_source_and_name(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(str(path))
     assert checkpoint.source == path
     assert checkpoint.name == "Tiny Gemma"
-    assert checkpoint.tokenizer["tokenizer.ggml.tokens"] == tiny_vocabulary(367).tokens
+    tokens = checkpoint.tokenizer["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, StringArray)
+    assert tuple(tokens) == tiny_vocabulary(367).tokens
     assert all(key.startswith("tokenizer.") for key in checkpoint.tokenizer)
     unnamed = write_tiny_gguf(tmp_path / "some.gguf", CONFIG, metadata={"general.name": None})
     assert load_checkpoint(unnamed).name == "some"

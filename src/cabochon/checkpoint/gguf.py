@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from cabochon.checkpoint.gguf_format import (
     MetadataValue,
     printable,
 )
+from cabochon.checkpoint.strings import PREFIX, StringArray
 from cabochon.errors import CheckpointError, TensorError, UnsupportedError
 from cabochon.types import Bytes, RawTensor, WeightType
 
@@ -213,7 +214,7 @@ class _Header:
         kind, number = self.u32(), self.u64()
         elements = f"elements in {what}"
         if kind == MetadataType.STRING:
-            return tuple(self._strings(self.count(elements, number, MAX_STRINGS, 8), what))
+            return self._strings(self.count(elements, number, MAX_STRINGS, PREFIX), what)
         if kind == MetadataType.ARRAY:
             if depth + 1 >= MAX_DEPTH:
                 raise CheckpointError(f"{self.path}: {what} nests arrays more than {MAX_DEPTH} deep")
@@ -233,25 +234,14 @@ class _Header:
         values.setflags(write=False)
         return values
 
-    def _strings(self, number: int, what: str) -> Iterator[str]:
-        """The elements of an array of strings; the one loop over a whole vocabulary, so kept tight."""
-        buffer, limit, length_at = self._buffer, self._limit, _U64.unpack_from
-        end = self.position
-        try:
-            for _ in range(number):
-                start = end + 8
-                if start > limit:
-                    break
-                end = start + length_at(buffer, start - 8)[0]
-                if end > limit:
-                    break
-                yield buffer[start:end].decode()
-            else:
-                self.position = end
-                return
-        except UnicodeDecodeError:
-            raise CheckpointError(f"{self.path}: {what} has a string that is not UTF-8") from None
-        self._take(limit, what)
+    def _strings(self, number: int, what: str) -> StringArray:
+        rest = np.frombuffer(self._buffer, np.uint8, self._limit - self.position, self.position)
+        strings = StringArray.read(rest, number)
+        self.position += strings.nbytes
+        if len(strings) < number:
+            # The next one is at fault, and has the same faults as a string that is alone.
+            self._text(self.u64(), what)
+        return strings
 
 
 def _alignment(path: Path, metadata: Mapping[str, MetadataValue]) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from cabochon.checkpoint.gguf import GGUFFile
 from cabochon.checkpoint.gguf_format import MetadataValue, printable
 from cabochon.checkpoint.names import gguf_name
+from cabochon.checkpoint.strings import StringArray
 from cabochon.errors import CheckpointError, TensorError, UnsupportedError
 from cabochon.model.config import MAX_LAYERS, GemmaConfig
 from cabochon.ops.protocol import Rope
@@ -246,7 +247,7 @@ def _vocabulary(file: GGUFFile) -> int:
         raise TensorError(f"{file.path}: tensor {name} has {len(embedding.shape)} dimensions, not 2")
     rows = embedding.shape[0]
     tokens = file.metadata.get("tokenizer.ggml.tokens")
-    if isinstance(tokens, tuple) and len(tokens) > rows:
+    if isinstance(tokens, StringArray) and len(tokens) > rows:
         raise TensorError(f"{file.path}: tensor {name} has {rows} rows for a vocabulary of {len(tokens)} tokens")
     return rows
 
@@ -255,7 +256,7 @@ def _end_ids(keys: _Keys, vocab: int) -> tuple[int, ...]:
     """The file's ends of text and of turn, and ``<eos>`` itself: files for chat often name only the end of turn."""
     ids = {keys.token_id("eos", None), keys.token_id("eot", None)}
     tokens, types = keys.raw("tokenizer.ggml.tokens"), keys.raw("tokenizer.ggml.token_type")
-    if isinstance(tokens, tuple) and "<eos>" in tokens:
+    if isinstance(tokens, StringArray) and "<eos>" in tokens:
         eos = tokens.index("<eos>")
         if not isinstance(types, np.ndarray) or len(types) <= eos or types[eos] == _CONTROL:
             ids.add(eos)

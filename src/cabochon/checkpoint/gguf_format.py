@@ -16,13 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cabochon.checkpoint.strings import StringArray
+
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 
-MetadataValue: TypeAlias = "str | bool | int | float | NDArray[Any] | tuple[str, ...] | tuple[MetadataValue, ...]"
-"""Scalars as Python values; arrays of numbers and booleans as numpy arrays; arrays of strings or arrays as tuples."""
+MetadataValue: TypeAlias = "str | bool | int | float | NDArray[Any] | StringArray | tuple[MetadataValue, ...]"
+"""Scalars as Python values; arrays of numbers and booleans as numpy arrays; arrays of arrays as tuples."""
 
 
 class MetadataType(IntEnum):

@@ -17,6 +17,7 @@ from cabochon.checkpoint.gguf_format import (
     MetadataType,
     MetadataValue,
 )
+from cabochon.checkpoint.strings import StringArray
 from cabochon.types import RawTensor
 
 WritableValue: TypeAlias = "MetadataValue | np.generic"
@@ -85,7 +86,7 @@ def _typed(value: WritableValue) -> bytes:
 def _type_of(value: WritableValue) -> MetadataType:
     if isinstance(value, str):
         return MetadataType.STRING
-    if isinstance(value, tuple | np.ndarray):
+    if isinstance(value, tuple | StringArray | np.ndarray):
         return MetadataType.ARRAY
     if isinstance(value, np.generic):
         return _TYPE_OF_DTYPE[value.dtype.newbyteorder("<")]
@@ -107,7 +108,7 @@ def _payload(kind: MetadataType, value: WritableValue) -> bytes:
         element = _TYPE_OF_DTYPE[value.dtype.newbyteorder("<")]
         raw = value.astype(NUMBER_DTYPES[element], copy=False).tobytes()
         return struct.pack("<IQ", element, value.size) + raw
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | StringArray):
         kinds = {_type_of(item) for item in value} or {MetadataType.STRING}
         if len(kinds) != 1:
             raise TypeError("the elements of an array must have one type")

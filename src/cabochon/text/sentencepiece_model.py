@@ -8,11 +8,13 @@ has the same size everywhere.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
+from cabochon.checkpoint.strings import StringArray
 from cabochon.errors import CheckpointError
 from cabochon.text.vocabulary import SPACE, TokenKind, Vocabulary
 
@@ -29,6 +31,7 @@ _SEAM = np.dtype(
         ("piece_length", "<u2"),
     ]
 )
+_ANY = np.dtype(f"V{_SEAM.itemsize}")
 _TAGS = {"score_tag": 0x15, "kind_tag": 0x18, "record_tag": 0x0A, "piece_tag": 0x0A}
 _TAIL, _RECORD_HEAD, _PIECE_HEAD = 7, 3, 3
 _MAX_PIECE_BYTES = (1 << 14) - 1 - _PIECE_HEAD - _TAIL
@@ -64,23 +67,20 @@ def _load(vocabulary: Vocabulary, renamed: Collection[int]) -> sentencepiece.Sen
     return processor
 
 
-def _names(vocabulary: Vocabulary, renamed: Collection[int]) -> list[str]:
-    """[V + 1] pieces as SentencePiece knows them.
+def _names(vocabulary: Vocabulary, renamed: Collection[int]) -> StringArray:
+    """[V] pieces as SentencePiece knows them.
 
     New names hold a space: text never does where SentencePiece matches pieces, as spaces are U+2581 by then.
     """
-    names = list(vocabulary.tokens)
-    for token_id in np.flatnonzero(vocabulary.kinds == TokenKind.USER_DEFINED).tolist():
-        names[token_id] = names[token_id].replace(" ", SPACE)
-    for token_id in renamed:
-        names[token_id] = f"token {token_id}"
-    names.append("unknown piece")
-    return names
+    tokens = vocabulary.tokens
+    defined = np.flatnonzero(vocabulary.kinds == TokenKind.USER_DEFINED).tolist()
+    names = {token_id: tokens[token_id].replace(" ", SPACE) for token_id in defined}
+    return tokens.replaced(names | {token_id: f"token {token_id}" for token_id in renamed})
 
 
 def _repeated(vocabulary: Vocabulary, renamed: Collection[int]) -> frozenset[int]:
     """Tokens whose string an earlier one has."""
-    names = _names(vocabulary, renamed)
+    names = list(_names(vocabulary, renamed))
     repeated: set[int] = set()
     seen: set[str] = set()
     for token_id in sorted(range(vocabulary.size), key=lambda i: (i not in vocabulary.byte_values, i)):
@@ -91,28 +91,22 @@ def _repeated(vocabulary: Vocabulary, renamed: Collection[int]) -> frozenset[int
 
 
 def _model_proto(vocabulary: Vocabulary, renamed: Collection[int]) -> bytes:
-    kinds = np.append(vocabulary.kinds, np.int8(TokenKind.UNKNOWN))
+    kinds = vocabulary.kinds.copy()
     kinds[list(renamed)] = TokenKind.CONTROL
-    scores = np.append(vocabulary.scores, np.float32(0))
-    return _piece_records(_names(vocabulary, renamed), scores, kinds) + _SETTINGS
+    unknown = StringArray.of(["unknown piece"]), np.zeros(1, np.float32), np.full(1, TokenKind.UNKNOWN, np.int8)
+    pieces = _piece_records(_names(vocabulary, renamed), vocabulary.scores, kinds)
+    return pieces + _piece_records(*unknown) + _SETTINGS
 
 
-def _piece_records(names: list[str], scores: NDArray[np.float32], kinds: NDArray[np.int8]) -> bytes:
-    # Joined by placeholders of a seam's size, each with one NUL in front, the pieces lie where they have to.
-    try:
-        laid_out = ("\0" + " " * (_SEAM.itemsize - 1)).join(["", *names, ""]).encode()
-    except UnicodeEncodeError:
-        raise CheckpointError("tokenizer.ggml.tokens holds text that is not valid Unicode") from None
-    out = np.frombuffer(bytearray(laid_out), np.uint8)
-    at = np.flatnonzero(out == 0)
-    if len(at) != len(names) + 1:
+def _piece_records(names: StringArray, scores: NDArray[np.float32], kinds: NDArray[np.int8]) -> bytes:
+    text, lengths = names.joined, names.lengths
+    if not text.all():
         raise CheckpointError("tokenizer.ggml.tokens holds a NUL character")
-    lengths = np.diff(at) - _SEAM.itemsize
     if lengths.max() > _MAX_PIECE_BYTES:
         raise CheckpointError(
             f"tokenizer.ggml.tokens: token {lengths.argmax()} is longer than {_MAX_PIECE_BYTES} bytes"
         )
-
+    at = np.append(0, np.cumsum(lengths + _SEAM.itemsize))
     seams = np.empty(len(at), _SEAM)
     for name, tag in _TAGS.items():
         seams[name] = tag
@@ -120,9 +114,19 @@ def _piece_records(names: list[str], scores: NDArray[np.float32], kinds: NDArray
     seams["kind"][1:] = kinds
     seams["record_length"][:-1] = _two_byte_varint(_PIECE_HEAD + lengths + _TAIL)
     seams["piece_length"][:-1] = _two_byte_varint(lengths)
-    anywhere = np.ndarray(len(out) - _SEAM.itemsize + 1, f"V{_SEAM.itemsize}", out.data, strides=(1,))
-    anywhere[at] = seams.view(anywhere.dtype)
+
+    # Seams come before, between and behind the pieces; what they leave is the pieces' place.
+    out = np.empty(len(text) + seams.nbytes, np.uint8)
+    between = np.ones(len(out), np.bool_)
+    _anywhere(between)[at] = np.zeros((), _ANY)
+    out[between] = text
+    _anywhere(out)[at] = seams.view(_ANY)
     return out[_TAIL : len(out) - _RECORD_HEAD - _PIECE_HEAD].tobytes()
+
+
+def _anywhere(memory: NDArray[Any]) -> NDArray[np.void]:
+    """Bytes as so many overlapping seams, one from each byte on."""
+    return np.ndarray(len(memory) - _SEAM.itemsize + 1, _ANY, memory.data, strides=(1,))
 
 
 def _two_byte_varint(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cabochon.checkpoint.strings import StringArray
 from cabochon.errors import CheckpointError, UnsupportedError
 from cabochon.types import Float32
 
@@ -44,7 +45,7 @@ class TokenKind(IntEnum):
 class Vocabulary:
     """Checked vocabulary arrays; index = token id."""
 
-    tokens: Sequence[str]
+    tokens: StringArray
     """[V] pieces as the file spells them."""
     scores: Float32
     """[V] merge priority: the pair whose joined piece scores highest is merged first."""
@@ -106,16 +107,23 @@ def _required(metadata: Mapping[str, object], name: str) -> object:
     return value
 
 
-def _tokens(value: object) -> Sequence[str]:
+def _tokens(value: object) -> StringArray:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise CheckpointError(f"{_PREFIX}tokens must be an array of strings, not {type(value).__name__}")
-    tokens = value if isinstance(value, list | tuple) else list(value)
+    tokens = value if isinstance(value, StringArray) else _laid_out(list(value))
     if not tokens:
         raise CheckpointError(f"{_PREFIX}tokens is empty")
-    if set(map(type, tokens)) != {str}:
-        at = next(i for i, token in enumerate(tokens) if type(token) is not str)
-        raise CheckpointError(f"{_PREFIX}tokens must hold strings; token {at} is of type {type(tokens[at]).__name__}")
     return tokens
+
+
+def _laid_out(tokens: Sequence[object]) -> StringArray:
+    at = next((i for i, token in enumerate(tokens) if type(token) is not str), None)
+    if at is not None:
+        raise CheckpointError(f"{_PREFIX}tokens must hold strings; token {at} is of type {type(tokens[at]).__name__}")
+    try:
+        return StringArray.of(map(str, tokens))
+    except UnicodeEncodeError:
+        raise CheckpointError(f"{_PREFIX}tokens holds text that is not valid Unicode") from None
 
 
 def _array(metadata: Mapping[str, object], name: str, length: int) -> NDArray[Any]:
