@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cabochon
-from cabochon.errors import ContextLengthError, NumericError, UsageError
+from cabochon.errors import CheckpointError, ContextLengthError, NumericError, UsageError
 from cabochon.session import Session
 from cabochon.session.session import LOGIT_ROWS
 from cabochon.testing.fake_model import FakeModel
@@ -555,6 +555,14 @@ def test_load_and_use(tiny_path: Path, backend: BackendName) -> None:
         assert result.logprobs is not None
         np.testing.assert_allclose(score.logprobs[-5:], result.logprobs, atol=1e-4)  # type: ignore[arg-type]
     assert all(done <= total for done, total in told)
+
+
+def test_load_tells_of_a_vocabulary_found_unusable_only_in_the_end(tmp_path: Path) -> None:
+    tokens = [*tiny_vocabulary(CONFIG.vocab).tokens]
+    tokens[300] = ""
+    path = write_tiny_gguf(tmp_path / "odd.gguf", CONFIG, metadata={"tokenizer.ggml.tokens": tuple(tokens)})
+    with pytest.raises(CheckpointError, match="SentencePiece refuses the vocabulary"):
+        cabochon.load(path, threads=1)
 
 
 def test_load_plans_memory_by_chunk_and_context(tiny_path: Path) -> None:

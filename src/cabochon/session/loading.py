@@ -20,8 +20,10 @@ from cabochon.model.model import Model
 from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
 from cabochon.sampling.params import whole_number
+from cabochon.session.meanwhile import Meanwhile
 from cabochon.session.session import LOGIT_ROWS, Session
 from cabochon.text.tokenizer import Tokenizer
+from cabochon.text.vocabulary import read_vocabulary
 from cabochon.types import Activations, BackendName, KVType
 
 CONTEXT = 4096
@@ -77,16 +79,19 @@ def load(
     context = _context(checkpoint.config, context)
     chunk = min(chunk, context)
     rows = context if whole_context else chunk
-    tokenizer = Tokenizer.from_gguf(checkpoint.tokenizer)
+    vocabulary = read_vocabulary(checkpoint.tokenizer)
     store = _store(checkpoint.config, context, rows, kv_type)
     build: Callable[[Checkpoint, KVStore], Model] = (
         partial(_torch_model, threads=threads)
         if backend == "torch"
         else partial(_native_model, threads=threads, activations=activations, rows=rows, progress=progress)
     )
+    # Both are native work for the most part; together they end sooner.
+    with Meanwhile(lambda: Tokenizer(vocabulary)) as tokenizer:
+        model = build(checkpoint, store)
     return Session(
-        build(checkpoint, store),
-        tokenizer,
+        model,
+        tokenizer.result,
         context=context,
         chunk=chunk,
         rows=rows,
