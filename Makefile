@@ -16,7 +16,7 @@ SIMDE_INCLUDE ?= /usr/include
 SIMDE := $(if $(wildcard $(SIMDE_INCLUDE)/simde/x86/avx512.h),ON,OFF)
 WERROR ?= $(if $(CI),ON,OFF)
 DEV_BUILD := -C cmake.define.CABOCHON_WERROR=$(WERROR) \
-	-C cmake.define.CABOCHON_EMULATE_AVX512=$(SIMDE) -C cmake.define.CABOCHON_SIMDE_INCLUDE=$(SIMDE_INCLUDE)
+	-C cmake.define.CABOCHON_EMULATE_AVXVNNI=ON -C cmake.define.CABOCHON_EMULATE_AVX512=$(SIMDE) -C cmake.define.CABOCHON_SIMDE_INCLUDE=$(SIMDE_INCLUDE)
 
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)

@@ -18,8 +18,14 @@ const Kernels& portable_kernels();
 #ifdef CABOCHON_HAVE_AVX2
 const Kernels& avx2_kernels();
 #endif
+#ifdef CABOCHON_HAVE_AVXVNNI
+const Kernels& avxvnni_kernels();
+#endif
 #ifdef CABOCHON_HAVE_AVX512
 const Kernels& avx512_kernels();
+#endif
+#ifdef CABOCHON_HAVE_AVXVNNI_EMULATED
+const Kernels& avxvnni_emulated_kernels();
 #endif
 #ifdef CABOCHON_HAVE_AVX512_EMULATED
 const Kernels& avx512_emulated_kernels();

@@ -9,10 +9,11 @@ namespace cabochon {
 
 inline constexpr int kSliceInputs = 4;  // inputs that one integer dot instruction takes together
 
-// What docs/arithmetic.md section 4 needs of 32 quantised activations besides their sums: s and -A.
+// What docs/arithmetic.md section 4 needs of 32 quantised activations besides their sums: s, -A, and -A of both halves.
 struct ActivationScale {
   float scale;
   float minus_scaled_sum;
+  float minus_half_sums[2];
 };
 
 // Activations of some rows, quantised (docs/arithmetic.md section 3) in the order one instruction set wants.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "reference/blocks.h"
 #include "reference/functions.h"
 
 namespace cabochon::reference {
@@ -31,85 +32,6 @@ float float_weight(Format format, const uint8_t* row, int64_t k) {
   }
 }
 
-// 32 inputs of one row: weight k is scale[k / 16] * w[k] - minimum.
-struct Block {
-  int w[32];
-  float scale[2];
-  float minimum;
-};
-
-Block q8_0(const uint8_t* row, int64_t b) {
-  const uint8_t* block = row + 34 * b;
-  Block out;
-  for (int k = 0; k < 32; ++k) {
-    out.w[k] = static_cast<int8_t>(block[2 + k]);
-  }
-  out.scale[0] = out.scale[1] = f16(block);
-  out.minimum = 0.0f;
-  return out;
-}
-
-Block q5_0(const uint8_t* row, int64_t b) {
-  const uint8_t* block = row + 22 * b;
-  const uint8_t *fifth = block + 2, *nibbles = block + 6;
-  Block out;
-  for (int k = 0; k < 32; ++k) {
-    const int low = k < 16 ? nibbles[k] & 15 : nibbles[k - 16] >> 4;
-    const int high = fifth[k / 8] >> (k % 8) & 1;
-    out.w[k] = low + 16 * high - 16;
-  }
-  out.scale[0] = out.scale[1] = f16(block);
-  out.minimum = 0.0f;
-  return out;
-}
-
-Block q4_k(const uint8_t* row, int64_t b) {
-  const uint8_t* block = row + 144 * (b / 8);
-  const int j = static_cast<int>(b % 8);
-  const uint8_t *packed = block + 4, *nibbles = block + 16 + 32 * (j / 2);
-  // Blocks 0-3 keep 6 bits in one byte; blocks 4-7 keep 4 bits in bytes 8-11 and 2 above those of blocks 0-3.
-  const int scale = j < 4 ? packed[j] % 64 : packed[j + 4] % 16 + 16 * (packed[j - 4] / 64);
-  const int minimum = j < 4 ? packed[j + 4] % 64 : packed[j + 4] / 16 + 16 * (packed[j] / 64);
-  Block out;
-  for (int k = 0; k < 32; ++k) {
-    out.w[k] = j % 2 == 0 ? nibbles[k] % 16 : nibbles[k] / 16;
-  }
-  out.scale[0] = out.scale[1] = f16(block) * static_cast<float>(scale);
-  out.minimum = f16(block + 2) * static_cast<float>(minimum);
-  return out;
-}
-
-Block q6_k(const uint8_t* row, int64_t b) {
-  const uint8_t* block = row + 210 * (b / 8);
-  const int j = static_cast<int>(b % 8), quarter = j % 4;
-  const uint8_t* nibbles = block + 64 * (j / 4) + 32 * (quarter % 2);
-  const uint8_t* tops = block + 128 + 32 * (j / 4);
-  Block out;
-  for (int k = 0; k < 32; ++k) {
-    const int low = quarter < 2 ? nibbles[k] % 16 : nibbles[k] / 16;
-    const int high = tops[k] >> (2 * quarter) & 3;
-    out.w[k] = low + 16 * high - 32;
-  }
-  for (int half = 0; half < 2; ++half) {
-    out.scale[half] = f16(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + 2 * j + half]));
-  }
-  out.minimum = 0.0f;
-  return out;
-}
-
-Block block_of(Format format, const uint8_t* row, int64_t b) {
-  switch (format) {
-    case Format::Q8_0:
-      return q8_0(row, b);
-    case Format::Q5_0:
-      return q5_0(row, b);
-    case Format::Q4_K:
-      return q4_k(row, b);
-    default:
-      return q6_k(row, b);
-  }
-}
-
 int32_t dot16(const int* w, const int32_t* q) {
   int32_t sum = 0;
   for (int k = 0; k < 16; ++k) {
@@ -120,20 +42,21 @@ int32_t dot16(const int* w, const int32_t* q) {
 
 float quantized_dot(Format format, const uint8_t* row, int64_t cols, const int32_t* q, const float* scales,
                     const int32_t* half_sums) {
+  const bool minima = has_minima(format);
   float acc = 0.0f;
   for (int64_t b = 0; b < cols / 32; ++b) {
     const Block block = block_of(format, row, b);
     const float s = scales[b];
     const int32_t first = dot16(block.w, q + 32 * b), second = dot16(block.w + 16, q + 32 * b + 16);
-    if (format == Format::Q6_K) {
+    const int32_t first_sum = half_sums[2 * b], second_sum = half_sums[2 * b + 1];
+    if (has_half_scales(format)) {
       acc = std::fma(static_cast<float>(first), block.scale[0] * s, acc);
+      acc = minima ? std::fma(-block.minimum[0], s * static_cast<float>(first_sum), acc) : acc;
       acc = std::fma(static_cast<float>(second), block.scale[1] * s, acc);
+      acc = minima ? std::fma(-block.minimum[1], s * static_cast<float>(second_sum), acc) : acc;
     } else {
       acc = std::fma(static_cast<float>(first + second), block.scale[0] * s, acc);
-    }
-    if (format == Format::Q4_K) {
-      const float a = s * static_cast<float>(half_sums[2 * b] + half_sums[2 * b + 1]);
-      acc = std::fma(-block.minimum, a, acc);
+      acc = minima ? std::fma(-block.minimum[0], s * static_cast<float>(first_sum + second_sum), acc) : acc;
     }
   }
   return acc;
@@ -192,8 +115,8 @@ void dequantize_row(Format format, const uint8_t* file_row, int64_t cols, float 
     if (is_quantized(format)) {
       const Block block = block_of(format, file_row, k / 32);
       weight = block.scale[k % 32 / 16] * static_cast<float>(block.w[k % 32]);
-      if (format == Format::Q4_K) {
-        weight = weight - block.minimum;
+      if (has_minima(format)) {
+        weight = weight - block.minimum[k % 32 / 16];
       }
     } else {
       weight = float_weight(format, file_row, k);

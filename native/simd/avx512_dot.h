@@ -26,6 +26,11 @@ inline Bytes64 shift(Bytes64 a) {
   }
 }
 
+inline Bytes64 look_up(const uint8_t (&table)[16], Bytes64 a) {
+  const __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm512_shuffle_epi8(t, a.v)};
+}
+
 inline void store_bytes(uint8_t* p, Bytes64 a) { _mm512_storeu_si512(p, a.v); }
 inline Bytes64 load_nibbles(const uint8_t* p) {
   const __m512i bytes = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -72,8 +77,8 @@ inline constexpr int kTileRows = 3, kFewRows = 2, kDirectRows = 3;
 inline constexpr int kTileRows = 8, kFewRows = 4, kDirectRows = 8;
 #endif
 
-template <bool TwoTerms, int Bits>
-struct Dot {
+template <bool TwoTerms>
+struct ByteDot {
   using Slice = Bytes64;  // vpdpbusd takes unsigned bytes as they are
   struct Sums {
     __m512i hi, lo;
@@ -108,5 +113,8 @@ struct Dot {
     repeat<R>([&](auto r) CABOCHON_INLINE { f(r, total(sum[r])); });
   }
 };
+
+template <bool TwoTerms, int Bits>
+using Dot = ByteDot<TwoTerms>;
 
 }  // namespace cabochon::CABOCHON_ISA

@@ -42,6 +42,14 @@ inline Bytes64 shift(Bytes64 a) {
   return a;
 }
 
+// Each byte, below 16, as a place in the table.
+inline Bytes64 look_up(const uint8_t (&table)[16], Bytes64 a) {
+  for (auto& b : a.v) {
+    b = table[b];
+  }
+  return a;
+}
+
 inline void store_bytes(uint8_t* p, const Bytes64& a) { std::memcpy(p, a.v, 64); }
 // The halves of 32 bytes, as bytes: of each 8 bytes the low halves, then the high ones.
 inline Bytes64 load_nibbles(const uint8_t* p) {
@@ -113,8 +121,7 @@ struct WideSlice {
   std::memcpy(sums, total, sizeof total);
 }
 
-template <bool TwoTerms, int Bits>
-struct Dot {
+struct PlainDot {
   using Slice = WideSlice;
   struct Sums {
     int32_t v[16];
@@ -150,5 +157,9 @@ struct Dot {
     }
   }
 };
+
+// The dot products for activations of one or two terms and weights of `Bits` bits.
+template <bool TwoTerms, int Bits>
+using Dot = PlainDot;
 
 }  // namespace cabochon::CABOCHON_ISA

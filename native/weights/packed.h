@@ -7,7 +7,23 @@
 namespace cabochon {
 
 // The numbers are GGUF's.
-enum class Format : int32_t { F32 = 0, F16 = 1, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q6_K = 14, BF16 = 30 };
+enum class Format : int32_t {
+  F32 = 0,
+  F16 = 1,
+  Q4_0 = 2,
+  Q4_1 = 3,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  Q8_0 = 8,
+  Q2_K = 10,
+  Q3_K = 11,
+  Q4_K = 12,
+  Q5_K = 13,
+  Q6_K = 14,
+  IQ4_NL = 20,
+  IQ4_XS = 23,
+  BF16 = 30
+};
 
 inline constexpr int kLanes = 16;        // output rows of one group
 inline constexpr int kBlock = 32;        // inputs of one activation block

@@ -195,4 +195,4 @@ def test_bytes_that_are_not_those_of_the_matrix_are_refused() -> None:
         with pytest.raises(ValueError, match="not those of such a matrix"):
             linear("reference", FORMATS[fmt], rows, np.zeros(size, np.uint8), x)
     with pytest.raises(ValueError, match="not those of such a matrix"):
-        check.linear("reference", 2, 1, np.zeros(36, np.uint8), x, True)
+        check.linear("reference", 9, 1, np.zeros(36, np.uint8), x, True)

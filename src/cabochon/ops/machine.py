@@ -13,9 +13,10 @@ ISA_VARIABLE = "CABOCHON_ISA"
 
 
 def available_instruction_sets() -> tuple[str, ...]:
-    """Instruction sets that this build has and this CPU runs, best first: ``avx512``, ``avx2``, ``portable``.
+    """Instruction sets that this build has and this CPU runs, best first: ``avx512``, ``avxvnni``, ``avx2``,
+    ``portable``.
 
-    A build for tests may add ``avx512-emulated`` at the end.
+    A build for tests may add ``avx512-emulated`` and ``avxvnni-emulated`` at the end.
     """
     return tuple(_native.instruction_sets())
 
