@@ -24,7 +24,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden verify-real sanitize clean help
+.PHONY: demo setup test check format bench bench-compare golden random-types verify-real sanitize clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -35,6 +35,7 @@ help:
 	@echo 'make bench          speed of this machine'
 	@echo 'make bench-compare  the same beside other programs'
 	@echo 'make golden         agreement of the real model with its recorded figures (minutes)'
+	@echo 'make random-types   agreement on random models of every weight type (minutes)'
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE)'
 	@echo 'make clean          remove what was built'
@@ -76,6 +77,9 @@ golden: setup
 	$(BIN)/python benchmarks/golden.py --activations int8 --save benchmarks/results/golden-int8.json
 	$(BIN)/python benchmarks/golden.py --backend torch --save benchmarks/results/golden-torch.json
 	$(BIN)/python benchmarks/make_figures.py
+
+random-types: setup
+	$(BIN)/python benchmarks/random_types.py
 
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
