@@ -70,6 +70,7 @@ format: setup
 bench-compare: setup
 	$(BIN)/python benchmarks/compare.py --save benchmarks/results/compare.json
 	$(BIN)/python benchmarks/compare.py --activations int8 --save benchmarks/results/compare-int8.json
+	$(BIN)/python benchmarks/cold_start.py --save benchmarks/results/cold-start.json
 	$(BIN)/python benchmarks/make_figures.py
 
 golden: setup

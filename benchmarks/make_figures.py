@@ -2,8 +2,8 @@
 
     python benchmarks/make_figures.py [--check]
 
-Nothing is measured here: ``compare.py --save`` and ``golden.py --save`` wrote the results. ``--check`` only tells
-whether the README has the table that the results give (a test runs it).
+Nothing is measured here: ``compare.py``, ``cold_start.py`` and ``golden.py`` wrote the results, with ``--save``.
+``--check`` only tells whether the README has the table that the results give (a test runs it).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAME = "same most probable token"
 
 def figures() -> str:
     """The table, as Markdown."""
-    speed, int8 = _result("compare"), _result("compare-int8")
+    speed, int8, cold = _result("compare"), _result("compare-int8"), _result("cold-start")["first_token_s"]
     golden, golden_int8, torch = _result("golden"), _result("golden-int8"), _result("golden-torch")
     rows = [
         ("decode, one stream", "decode", speed),
@@ -31,7 +31,7 @@ def figures() -> str:
     ]
     lines = [
         f"Gemma 3 270M, the same Q4_K_M file, {speed['threads']} threads of {speed['cpu']}, measured in turn in one run"
-        " (`make bench-compare`); tokens per second:",
+        " (`make bench-compare`); tokens per second unless said otherwise:",
         "",
         "| | Cabochon | llama.cpp | ratio |",
         "|---|---|---|---|",
@@ -39,6 +39,8 @@ def figures() -> str:
             f"| {name} | {result[key]['cabochon']:.0f} | {result[key]['llama.cpp']:.0f} | {result[key]['ratio']:.2f} |"
             for name, key, result in rows
         ),
+        "| first token from a cold start, seconds (less is better) |"
+        f" {cold['cabochon']:.2f} | {cold['llama.cpp']:.2f} | {cold['ratio']:.2f} |",
         "",
         "Against float32 arithmetic on the same weights, an independent implementation, 2,000 tokens (`make golden`):",
         "",

@@ -23,7 +23,7 @@ class StringArray(Sequence[str]):
 
     __slots__ = ("_data", "_ends")
 
-    def __init__(self, data: Bytes, ends: NDArray[np.int64]) -> None:
+    def __init__(self, data: bytes, ends: NDArray[np.int64]) -> None:
         """``data`` holds before each string its length; ``ends`` [n] says where in it each string ends."""
         self._data = data
         self._ends = ends
@@ -33,7 +33,7 @@ class StringArray(Sequence[str]):
         """The same strings; raises ``UnicodeEncodeError`` for one that has no UTF-8."""
         pieces = [_laid_out(string) for string in strings]
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        return cls(np.frombuffer(b"".join(pieces), np.uint8), ends)
+        return cls(b"".join(pieces), ends)
 
     @classmethod
     def read(cls, data: Bytes, count: int) -> StringArray:
@@ -43,7 +43,7 @@ class StringArray(Sequence[str]):
         """
         ends, found = _native.string_ends(data, count)
         ends = ends[:found]
-        return cls(data[: int(ends[-1]) if found else 0].copy(), ends)
+        return cls(data[: ends[-1] if found else 0].tobytes(), ends)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -56,13 +56,13 @@ class StringArray(Sequence[str]):
         if isinstance(at, slice):
             return tuple(self[index] for index in range(*at.indices(len(self))))
         index = range(len(self))[at]
-        start = int(self._ends[index - 1]) if index else 0
-        return self._data[start + PREFIX : self._ends[index]].tobytes().decode()
+        start = self._ends.item(index - 1) if index else 0
+        return self._data[start + PREFIX : self._ends.item(index)].decode()
 
     def __iter__(self) -> Iterator[str]:
-        data, start = self._data.tobytes(), 0
+        start = 0
         for end in self._ends.tolist():
-            yield data[start + PREFIX : end].decode()
+            yield self._data[start + PREFIX : end].decode()
             start = end
 
     @property
@@ -82,7 +82,7 @@ class StringArray(Sequence[str]):
         own = np.ones(len(self._data), np.bool_)
         for byte in range(PREFIX if len(self) else 0):
             own[starts + byte] = False
-        return self._data[own]
+        return np.frombuffer(self._data, np.uint8)[own]
 
     def replaced(self, changes: Mapping[int, str]) -> StringArray:
         """The same strings, but for those at the indices of ``changes``.
@@ -90,17 +90,18 @@ class StringArray(Sequence[str]):
         Raises ``UnicodeEncodeError`` for a new one that has no UTF-8.
         """
         indices = sorted(changes)
+        pieces = [_laid_out(changes[index]) for index in indices]
         sizes = np.diff(self._ends, prepend=0)
         ends = self._ends[indices]
-        memory, done = self._data.data, 0
+        starts = ends - sizes[indices]
+        sizes[indices] = [len(piece) for piece in pieces]
+        memory, done = memoryview(self._data), 0
         parts: list[bytes | memoryview] = []
-        for index, start, end in zip(indices, (ends - sizes[indices]).tolist(), ends.tolist(), strict=True):
-            piece = _laid_out(changes[index])
+        for piece, start, end in zip(pieces, starts.tolist(), ends.tolist(), strict=True):
             parts += [memory[done:start], piece]
             done = end
-            sizes[index] = len(piece)
         parts.append(memory[done:])
-        return StringArray(np.frombuffer(b"".join(parts), np.uint8), np.cumsum(sizes))
+        return StringArray(b"".join(parts), np.cumsum(sizes))
 
 
 def _laid_out(string: str) -> bytes:
