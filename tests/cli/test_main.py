@@ -116,6 +116,25 @@ def test_a_full_disk_is_named(tiny: Path, command: str) -> None:
     assert (child.returncode, err) == (1, b"error: cannot write to standard output: No space left on device\n")
 
 
+HELP = [["--help"], ["--version"], ["generate", "--help"], ["doctor", "-h"]]
+
+
+@pytest.mark.parametrize("arguments", HELP)
+def test_help_is_output_like_any_other(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full, process(*arguments, stdout=full) as child:
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (1, b"error: cannot write to standard output: No space left on device\n")
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with process(*arguments, stdout=theirs) as child:
+        os.close(theirs)
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, b"")
+    with process(*arguments, preexec_fn=lambda: os.close(1)) as child:
+        _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (1, b"error: standard output is closed\n")
+
+
 @pytest.mark.parametrize(("stream", "code", "line"), [(1, 1, b"error: standard output is closed\n"), (2, 0, b"")])
 def test_closed_streams(tiny: Path, stream: int, code: int, line: bytes) -> None:
     with process("inspect", "--model", tiny, preexec_fn=lambda: os.close(stream)) as child:

@@ -13,6 +13,7 @@ import click
 
 from cabochon.checkpoint.load import load_checkpoint
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import COUNT, ModelOptions, as_json, model_options
 from cabochon.errors import UsageError
@@ -33,6 +34,7 @@ def _sizes(value: str) -> tuple[int, ...]:
 
 @click.command(
     "bench",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon bench

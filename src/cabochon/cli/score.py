@@ -7,6 +7,7 @@ import math
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import ModelOptions, as_json, model_options, whole
 from cabochon.cli.prompt import Prompt, prompt_input
@@ -15,6 +16,7 @@ from cabochon.cli.tokens import token_table
 
 @click.command(
     "score",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon score "The capital of France is Paris."

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
     ModelOptions,
@@ -23,6 +24,7 @@ from cabochon.trace.verify import Verification, verify
 
 @click.command(
     "verify",
+    cls=Command,
     epilog="""\b
 Examples:
   cabochon verify "The capital of France is"
