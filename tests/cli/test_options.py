@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cabochon.ops.cpus import MAX_THREADS
+
 from .conftest import Run
 
 NUMBERS = {
@@ -36,6 +38,12 @@ def test_numbers_out_of_range(run: Run, option: str, value: str) -> None:
     line = run(command, *prompt, "--model", "/none", f"{option}={value}").error_line(2)
     assert f"'{option}'" in line
     assert value.rsplit(",")[-1] in line
+
+
+def test_the_most_threads_are_those_of_load(run: Run) -> None:
+    arguments = ["generate", "a", "--model", "/none"]
+    assert "/none" in run(*arguments, f"--threads={MAX_THREADS}").error_line(1)
+    assert str(MAX_THREADS + 1) in run(*arguments, f"--threads={MAX_THREADS + 1}").error_line(2)
 
 
 @pytest.mark.parametrize("option", CHOICES)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import cabochon
 from cabochon.errors import CheckpointError, ContextLengthError, NumericError, UsageError
+from cabochon.ops.cpus import MAX_THREADS
 from cabochon.session import Session
 from cabochon.session.session import LOGIT_ROWS
 from cabochon.testing.fake_model import FakeModel
@@ -529,7 +530,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"kv_type": "f8"}, "kv_type must be one of"),
         ({"backend": "torch", "activations": "int8"}, "activations int8 is of the native backend"),
         *(({name: bad}, name) for name in ("threads", "context", "chunk") for bad in (0, -1, 1.5, "2", True)),
-        ({"threads": 2**40}, "threads"),
+        ({"threads": MAX_THREADS + 1}, f"threads must be a whole number, from 1 to {MAX_THREADS}"),
         ({"context": 301}, "context 301 is more than the 300 tokens"),
     ],
 )

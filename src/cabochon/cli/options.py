@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import click
 
+from cabochon.ops.cpus import MAX_THREADS
 from cabochon.sampling.params import MAX_SEED
 from cabochon.types import Activations, BackendName, KVType, SamplingParams
 
@@ -123,7 +124,10 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="'native' is the C++ core, 'torch' the PyTorch reference; 'auto' is native.",
         ),
         click.option(
-            "--threads", type=whole(1, 1024), metavar="N", help="Default: the physical cores this process may use."
+            "--threads",
+            type=whole(1, MAX_THREADS),
+            metavar="N",
+            help="Default: the physical cores this process may use.",
         ),
         click.option(
             "--chunk", type=COUNT, metavar="N", help="Rows of the prompt per step; changes speed and memory, no result."

@@ -19,6 +19,7 @@ from cabochon.model.layout import kv_layout
 from cabochon.model.model import Model
 from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
+from cabochon.ops.cpus import MAX_THREADS
 from cabochon.sampling.params import whole_number
 from cabochon.session.meanwhile import Meanwhile
 from cabochon.session.session import LOGIT_ROWS, Session
@@ -31,9 +32,6 @@ CONTEXT = 4096
 
 CHUNK = 512
 """Rows of a prompt in one step, at most."""
-
-MAX_THREADS = 1024
-"""More would be a slip of the hand."""
 
 
 def load(
