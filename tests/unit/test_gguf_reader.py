@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabochon.checkpoint.gguf import MAX_ENTRIES, read_gguf
+from cabochon.checkpoint.gguf import MAX_ENTRIES, GGUFFile, read_gguf
 from cabochon.checkpoint.gguf_format import MAGIC, NUMBER_DTYPES, TENSOR_TYPE_NAMES, MetadataType, MetadataValue
 from cabochon.checkpoint.strings import StringArray
 from cabochon.checkpoint.write import gguf_bytes, write_gguf
@@ -123,10 +123,20 @@ def test_agrees_with_the_gguf_package(tmp_path: Path) -> None:
             assert value == expected
         else:
             assert list(value) == list(expected)
+    assert_same_tensors(ours, theirs)
+
+
+def test_every_weight_type_agrees_with_the_gguf_package(tmp_path: Path) -> None:
+    tensors = [quantize(kind.name, values(3, 512), kind) for kind in WeightType]
+    write_gguf(tmp_path / "f.gguf", {}, tensors)
+    assert_same_tensors(read_gguf(tmp_path / "f.gguf"), gguf.GGUFReader(tmp_path / "f.gguf"))
+
+
+def assert_same_tensors(ours: GGUFFile, theirs: gguf.GGUFReader) -> None:
     assert list(ours.tensors) == [tensor.name for tensor in theirs.tensors]
     for tensor in theirs.tensors:
         read = ours.tensors[tensor.name]
-        assert int(read.type) == int(tensor.tensor_type)
+        assert read.type.name == tensor.tensor_type.name
         assert read.shape == tuple(int(n) for n in reversed(tensor.shape))
         assert read.data.tobytes() == tensor.data.tobytes()
 
