@@ -32,10 +32,11 @@ help:
 	@echo 'make test           setup, then the whole test suite'
 	@echo 'make check          formatting, lint, types, import rules'
 	@echo 'make format         put the sources into the agreed format'
-	@echo 'make bench          speed of this machine'
+	@echo 'make bench          speed of this machine: the model, and each kernel beside its ceiling'
 	@echo 'make bench-compare  the same beside other programs'
 	@echo 'make golden         agreement of the real model with its recorded figures (minutes)'
 	@echo 'make random-types   agreement on random models of every weight type (minutes)'
+	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE)'
 	@echo 'make clean          remove what was built'
@@ -47,6 +48,7 @@ demo: $(DEMO_READY)
 
 bench: $(DEMO_READY)
 	$(BIN)/cabochon bench
+	$(BIN)/python benchmarks/kernels.py
 
 # ---- Working on it ----------------------------------------------------------------------------------------------
 
@@ -81,6 +83,9 @@ golden: setup
 
 random-types: setup
 	$(BIN)/python benchmarks/random_types.py
+
+bits: setup
+	$(BIN)/python -m benchmarks.bit_equality
 
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py

@@ -225,6 +225,18 @@ double outputs_per_second(const std::string& isa, int32_t format, int64_t rows, 
   return static_cast<double>(run * kLanes) / seconds;
 }
 
+// Operations per second, two for each weight, of one thread's integer dot products alone.
+double dots_per_second(const std::string& isa, bool two_terms, int bits, double budget) {
+  constexpr size_t kRoom = 4096;
+  Memory block(kRoom), q(kRoom), sums(kRoom);
+  const LinearKernels& k = kernels(isa);
+  int64_t operations = 0;
+  const double seconds = best_seconds(budget, [&](int64_t) {
+    operations = k.dots_alone(two_terms, bits, block.data(), q.data(), 2000, sums.as<int32_t>());
+  });
+  return static_cast<double>(operations) / seconds;
+}
+
 // Bytes per second of one thread that only reads.
 double bytes_read_per_second(int64_t bytes, double budget) {
   constexpr int64_t kWords = 1 << 21;  // 16 MiB a run
@@ -256,6 +268,8 @@ void bind_check_linear(nb::module_& check) {
             nb::arg("file"), nb::arg("scale"));
   check.def("outputs_per_second", &outputs_per_second, nb::arg("isa"), nb::arg("format"), nb::arg("rows"),
             nb::arg("cols"), nb::arg("tokens"), nb::arg("two_terms"), nb::arg("budget"));
+  check.def("dots_per_second", &dots_per_second, nb::arg("isa"), nb::arg("two_terms"), nb::arg("bits"),
+            nb::arg("budget"));
   check.def("bytes_read_per_second", &bytes_read_per_second, nb::arg("bytes"), nb::arg("budget"));
 }
 

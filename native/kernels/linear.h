@@ -40,6 +40,10 @@ struct LinearKernels {
   // One dequantised row, exactly as the file format defines it, times `scale`. Writes w.cols floats.
   void (*dequantize_row)(const PackedWeight& w, int64_t row, float scale, float* out);
 
+  // For benchmarks: computes `tiles` tiles of dot products with weights of `bits` bits and nothing else, from
+  // 4096 bytes each of `block` and `q` to as many of `sums`. Returns the operations done, two for each weight.
+  int64_t (*dots_alone)(bool two_terms, int bits, const uint8_t* block, const uint8_t* q, int64_t tiles, int32_t* sums);
+
   // Scratch bytes one thread needs for matrices of up to `cols` inputs.
   int64_t (*linear_scratch_bytes)(int64_t cols);
 };

@@ -106,13 +106,30 @@ inline void linear_group(const PackedWeight& w, int64_t group, const QuantizedRo
   }
 }
 
+inline int64_t dots_alone_of(bool two_terms, int bits, const uint8_t* block, const uint8_t* q, int64_t tiles,
+                             int32_t* sums) {
+  if (two_terms) {
+    return dots_alone<Dot<true, 8>>(block, q, tiles, sums);
+  }
+  switch (bits) {
+    case 8:
+      return dots_alone<Dot<false, 8>>(block, q, tiles, sums);
+    case 6:
+      return dots_alone<Dot<false, 6>>(block, q, tiles, sums);
+    case 5:
+      return dots_alone<Dot<false, 5>>(block, q, tiles, sums);
+    default:
+      return dots_alone<Dot<false, 4>>(block, q, tiles, sums);
+  }
+}
+
 inline int64_t linear_scratch_bytes(int64_t) {
   constexpr int64_t kMost = Panel<Dot<true, 8>, 2, true>::kBlockBytes;
   return kPanelBlocks * kMost;
 }
 
 inline LinearKernels linear_kernels() {
-  return {quantize_row, linear_group, linear_group_float, dequantize_row, linear_scratch_bytes};
+  return {quantize_row, linear_group, linear_group_float, dequantize_row, dots_alone_of, linear_scratch_bytes};
 }
 
 }  // namespace cabochon::CABOCHON_ISA

@@ -80,4 +80,17 @@ inline void tile(const uint8_t* panel, int64_t first, int64_t blocks, int32_t of
   }
 }
 
+// The dot products of `tiles` tiles and nothing else, over one block that stays in the first cache: what products with
+// many rows are bound by. Returns their operations, two for each weight and row.
+template <class D>
+inline int64_t dots_alone(const uint8_t* block, const uint8_t* q, int64_t tiles, int32_t* sums) {
+  I32x16 total[kTileRows];
+  for (int64_t i = 0; i < tiles; ++i) {
+    D::template tile<kTileRows, 8>(block, q, 2 * kBlock, [&](auto r, I32x16 t) CABOCHON_INLINE { total[r] = t; });
+    repeat<kTileRows>([&](auto r) CABOCHON_INLINE { store_i32(sums + kLanes * r, total[r]); });
+    asm volatile("" ::: "memory");  // each tile anew
+  }
+  return 2 * tiles * kTileRows * kBlock * kLanes;
+}
+
 }  // namespace cabochon::CABOCHON_ISA

@@ -257,5 +257,8 @@ class check:  # noqa: N801 (a module within the module)
         """Speed of one thread's product of ``tokens`` rows with such a matrix, measured for ``budget`` seconds."""
 
     @staticmethod
+    def dots_per_second(isa: str, two_terms: bool, bits: int, budget: float) -> float:
+        """Operations per second, two for each weight, of one thread's integer dot products alone: a ceiling."""
+    @staticmethod
     def bytes_read_per_second(bytes: int, budget: float) -> float:
         """Speed at which one thread reads that much memory end to end."""
