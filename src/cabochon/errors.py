@@ -15,6 +15,16 @@ A message is one line; it names the thing and, where there is one, the remedy.
 
 from __future__ import annotations
 
+from reprlib import Repr
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+
+
+def shown(value: object) -> str:
+    """What a user gave, fit for a message: its ``repr`` on one line, cut where it is long."""
+    return " ".join(_SHORT.repr(value).split())[:200]
+
 
 class CabochonError(Exception):
     """Base of all errors raised on purpose. ``str(error)`` is one line fit for a user."""

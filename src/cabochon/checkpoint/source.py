@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cabochon.checkpoint.demo import DEMO, Progress, demo_model
 from cabochon.checkpoint.gguf_format import printable
-from cabochon.errors import CheckpointError, UsageError
+from cabochon.errors import CheckpointError, UsageError, shown
 
 
 def find_model(model: str | Path, *, progress: Progress | None = None) -> Path:
@@ -15,6 +15,8 @@ def find_model(model: str | Path, *, progress: Progress | None = None) -> Path:
     The name goes before a file that is called so; ``./demo`` is the file. Raises ``CheckpointError`` if there is
     nothing there, or more than one model, ``UsageError`` for an empty name; errors of the demo as ``demo_model``.
     """
+    if not isinstance(model, str | Path):
+        raise UsageError(f"a model must be a path or a name, not {shown(model)}")
     if model == DEMO:
         return demo_model(progress=progress)
     if model == "":

@@ -1,4 +1,4 @@
-"""The one place where sampling parameters are checked, and how numbers from users are."""
+"""The one place where sampling parameters are checked, and how numbers and truth values from users are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 from numbers import Real
 from operator import index
 
-from cabochon.errors import UsageError
+import numpy as np
+
+from cabochon.errors import UsageError, shown
 from cabochon.types import SamplingParams
 
 MAX_SEED = 2**64 - 1
@@ -36,8 +38,15 @@ def whole_number(name: str, value: object, *, at_least: int, at_most: int | None
         number = None
     if number is None or number < at_least or (at_most is not None and number > at_most):
         wanted = f"{at_least} or more" if at_most is None else f"from {at_least} to {at_most}"
-        raise UsageError(f"{name} must be a whole number, {wanted}, not {value!r}")
+        raise UsageError(f"{name} must be a whole number, {wanted}, not {shown(value)}")
     return number
+
+
+def true_or_false(name: str, value: object) -> bool:
+    """``value`` as a plain ``bool`` (NumPy's is taken); raises ``UsageError`` naming what is none."""
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name} must be True or False, not {shown(value)}")
+    return bool(value)
 
 
 def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
@@ -47,5 +56,5 @@ def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str
         number = math.inf
     # NaN fits no range; infinity would fit one.
     if math.isinf(number) or not fits(number):
-        raise UsageError(f"{name} must be {wanted}, not {value!r}")
+        raise UsageError(f"{name} must be {wanted}, not {shown(value)}")
     return number

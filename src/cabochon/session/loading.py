@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from cabochon.checkpoint.demo import Progress
 from cabochon.checkpoint.dequantize import dequantize
 from cabochon.checkpoint.load import Checkpoint, load_checkpoint
-from cabochon.errors import RunError, UsageError
+from cabochon.errors import RunError, UsageError, shown
 from cabochon.kvcache.pages import plan_pages
 from cabochon.kvcache.store import KVStore, page_bytes
 from cabochon.model.config import GemmaConfig
@@ -20,7 +20,7 @@ from cabochon.model.model import Model
 from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
 from cabochon.ops.cpus import MAX_THREADS
-from cabochon.sampling.params import whole_number
+from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.session.meanwhile import Meanwhile
 from cabochon.session.session import LOGIT_ROWS, Session
 from cabochon.text.tokenizer import Tokenizer
@@ -73,6 +73,9 @@ def load(
         threads = whole_number("threads", threads, at_least=1, at_most=MAX_THREADS)
     if context is not None:
         context = whole_number("context", context, at_least=1)
+    whole_context = true_or_false("whole_context", whole_context)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress must be a function of (bytes done, bytes in all), not {shown(progress)}")
     checkpoint = load_checkpoint(path_or_name, progress=progress)
     context = _context(checkpoint.config, context)
     chunk = min(chunk, context)
@@ -98,9 +101,9 @@ def load(
     )
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def _context(config: GemmaConfig, asked: int | None) -> int:

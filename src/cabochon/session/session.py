@@ -11,9 +11,9 @@ from types import TracebackType
 
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request
-from cabochon.errors import ContextLengthError, UsageError
+from cabochon.errors import ContextLengthError, UsageError, shown
 from cabochon.model.model import Model
-from cabochon.sampling.params import whole_number
+from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
 from cabochon.session.results import Generation, Score
 from cabochon.session.stream import Stream
@@ -99,10 +99,12 @@ class Session:
 
     def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
         """Ids of a text, BOS in front as in a prompt unless ``bos`` is false. No text becomes a control token."""
-        return self.tokenizer.encode(text, bos=bos)
+        return self.tokenizer.encode(text, bos=true_or_false("bos", bos))
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Text of ids; raises ``UsageError`` for one outside the vocabulary."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
         return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in ids)
 
     def request(
@@ -128,7 +130,7 @@ class Session:
             min_p=default.min_p if min_p is None else min_p,
             seed=secrets.randbits(64) if seed is None else seed,
         )
-        stop_ids = frozenset(() if ignore_eos else self.config.eos_ids)
+        stop_ids = frozenset(() if true_or_false("ignore_eos", ignore_eos) else self.config.eos_ids)
         return self.limits.check(Request(self.prompt_ids(prompt), params, max_tokens, stop_ids, logprobs))
 
     def generate(
@@ -237,7 +239,7 @@ class Session:
         try:
             return tuple(prompt)
         except TypeError:
-            raise UsageError(f"a prompt must be a text or a list of token ids, not {prompt!r}") from None
+            raise UsageError(f"a prompt must be a text or a list of token ids, not {shown(prompt)}") from None
 
     def _check_open(self) -> Model:
         if self._model is None:

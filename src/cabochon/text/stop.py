@@ -8,9 +8,9 @@ begins a stop string, which is exactly what must be held back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from cabochon.errors import UsageError
+from cabochon.errors import UsageError, shown
 
 
 class StopStrings:
@@ -21,7 +21,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
-        """One string counts as a list of one.
+        """``stop`` of a generation; one string counts as a list of one.
 
         Raises ``UsageError`` for an empty stop string or one that is not text.
         """
@@ -33,11 +33,7 @@ class StopStrings:
         self._next: list[dict[str, int]] = [{}]
         self._depth = [0]
         self._match: list[str | None] = [None]
-        for stop in [stops] if isinstance(stops, str) else stops:
-            if not isinstance(stop, str):
-                raise UsageError(f"a stop string must be text, not {stop!r}")
-            if not stop:
-                raise UsageError("a stop string must not be empty: it would end every text before its first character")
+        for stop in _checked(stops):
             self._add(stop)
         self._link()
 
@@ -88,3 +84,14 @@ class StopStrings:
         while node and char not in self._next[node]:
             node = self._fail[node]
         return self._next[node].get(char, 0)
+
+
+def _checked(stops: object) -> Iterator[str]:
+    if isinstance(stops, bytes) or not isinstance(stops, Iterable):
+        raise UsageError(f"stop must be a text or a list of texts, not {shown(stops)}")
+    for stop in [stops] if isinstance(stops, str) else stops:
+        if not isinstance(stop, str):
+            raise UsageError(f"a stop string must be text, not {shown(stop)}")
+        if not stop:
+            raise UsageError("a stop string must not be empty: it would end every text before its first character")
+        yield stop

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from cabochon.errors import UsageError
+from cabochon.errors import UsageError, shown
 from cabochon.text.sentencepiece_model import load_processor
 from cabochon.text.vocabulary import SPACE, TokenKind, Vocabulary, read_vocabulary
 
@@ -59,8 +59,10 @@ class Tokenizer:
         With ``control`` the strings of control tokens in ``text`` become those tokens (longest first, from the
         left); a text that already begins with BOS gets no other. Without it no text becomes a control token.
 
-        Raises ``UsageError`` for text that is not Unicode (lone surrogates).
+        Raises ``UsageError`` for what is no text, or text that is not Unicode (lone surrogates).
         """
+        if not isinstance(text, str):
+            raise UsageError(f"a text must be a str, not {shown(text)}")
         bad = _lone_surrogate(text)
         if bad is not None:
             raise UsageError(f"text is not valid Unicode: character {bad} is the lone surrogate U+{ord(text[bad]):04X}")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cabochon.checkpoint.strings import StringArray
-from cabochon.errors import CheckpointError, UnsupportedError
+from cabochon.errors import CheckpointError, UnsupportedError, shown
 from cabochon.types import Float32
 
 SPACE = "\u2581"
@@ -71,11 +71,13 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     """
     model = _required(metadata, "model")
     if model != _SUPPORTED_MODEL:
-        raise UnsupportedError(f"{_PREFIX}model is {model!r}; only {_SUPPORTED_MODEL!r} (SentencePiece) is supported")
+        raise UnsupportedError(
+            f"{_PREFIX}model is {shown(model)}; only {_SUPPORTED_MODEL!r} (SentencePiece) is supported"
+        )
     for name in _MUST_BE_OFF:
         value = metadata.get(_PREFIX + name, False)
         if value or not isinstance(value, bool | np.bool_):
-            raise UnsupportedError(f"{_PREFIX}{name} is {value!r}; Gemma's tokenizer has it false")
+            raise UnsupportedError(f"{_PREFIX}{name} is {shown(value)}; Gemma's tokenizer has it false")
     tokens = _tokens(_required(metadata, "tokens"))
     with np.errstate(over="ignore"):
         scores = _array(metadata, "scores", len(tokens)).astype(np.float32)
@@ -141,7 +143,7 @@ def _array(metadata: Mapping[str, object], name: str, length: int) -> NDArray[An
 def _token_id(metadata: Mapping[str, object], name: str, size: int) -> int:
     value = _required(metadata, name)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise CheckpointError(f"{_PREFIX}{name} must be a whole number, not {value!r}")
+        raise CheckpointError(f"{_PREFIX}{name} must be a whole number, not {shown(value)}")
     if not 0 <= value < size:
         raise CheckpointError(f"{_PREFIX}{name} is {value}; the vocabulary has {size} tokens")
     return int(value)
@@ -153,7 +155,7 @@ def _byte_values(tokens: Sequence[str], ids: Sequence[int]) -> dict[int, int]:
         match = _BYTE_NAME.fullmatch(tokens[token_id])
         if match is None:
             raise CheckpointError(
-                f"{_PREFIX}tokens: byte token {token_id} is {tokens[token_id]!r}; byte tokens are <0x00> to <0xFF>"
+                f"{_PREFIX}tokens: byte token {token_id} is {shown(tokens[token_id])}; byte tokens are <0x00> to <0xFF>"
             )
         values[token_id] = int(match[1], 16)
     missing = sorted(set(range(256)) - set(values.values()))
