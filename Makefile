@@ -24,7 +24,8 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden random-types verify-real sanitize clean help
+.PHONY: demo setup test check format bench bench-compare golden random-types verify-real sanitize \
+	test-arm clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -39,6 +40,7 @@ help:
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE)'
+	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
 	@echo 'make clean          remove what was built'
 
 # ---- Using it ---------------------------------------------------------------------------------------------------
@@ -99,6 +101,9 @@ sanitize: setup
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 		$$($(BIN)/python -c 'import sys; print(sys._base_executable)') -S -m pytest tests/native -p no:cacheprovider
+
+test-arm: $(VENV)/.tools
+	JOBS=$(JOBS) tools/arm/test.sh
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -199,7 +199,7 @@ void bind_program(nb::module_& m) {
            nb::arg("last_group"));
 
   nb::class_<WeightMemory>(m, "WeightMemory")
-      .def(nb::new_([](size_t bytes) { return std::make_shared<WeightMemory>(Memory(bytes, true)); }),
+      .def(nb::new_([](size_t bytes) { return std::make_shared<WeightMemory>(WeightMemory{Memory(bytes, true)}); }),
            nb::arg("bytes"));
 
   nb::class_<PythonWeight>(m, "Weight")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cfenv>
+#include <cstdint>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -15,6 +16,12 @@ class FloatMode {
 #if defined(__SSE2__)
   FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
   ~FloatMode() { _mm_setcsr(saved_); }
+#elif defined(__aarch64__)
+  FloatMode() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_)::"memory");
+    set(0);
+  }
+  ~FloatMode() { set(saved_); }
 #else
   FloatMode() {
     std::fegetenv(&saved_);
@@ -28,6 +35,9 @@ class FloatMode {
  private:
 #if defined(__SSE2__)
   unsigned saved_;
+#elif defined(__aarch64__)
+  static void set(uint64_t mode) { asm volatile("msr fpcr, %0" ::"r"(mode) : "memory"); }
+  uint64_t saved_;
 #else
   std::fenv_t saved_;
 #endif

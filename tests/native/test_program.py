@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -203,22 +203,49 @@ def test_two_threads_cannot_step_one_model() -> None:
     assert "in use by another thread" in str(failed[0])
 
 
-def test_the_callers_rounding_mode_neither_matters_nor_changes() -> None:
-    upward = {"x86_64": 0x800, "aarch64": 0x400000}[platform.machine()]
+@dataclass(frozen=True)
+class CallersMode:
+    """A way to compute that some other library of the process may have chosen."""
+
+    word: int
+    """Which 32 bits of the C library's fenv_t hold it."""
+    bits: int
+
+
+FENV_WORDS = 16
+"""Room for a fenv_t."""
+
+CALLERS_MODES: dict[str, CallersMode] = {
+    "x86_64": {"upward": CallersMode(7, 0x4000), "subnormals flushed": CallersMode(7, 0x8040)},
+    "aarch64": {"upward": CallersMode(0, 0x400000), "subnormals flushed": CallersMode(0, 0x1000000)},
+}.get(platform.machine(), {})
+
+
+@pytest.mark.parametrize("name", CALLERS_MODES)
+def test_the_callers_way_to_compute_neither_matters_nor_changes(name: str) -> None:
+    mode = CALLERS_MODES[name]
     libm = ctypes.CDLL("libm.so.6")
+    usual, theirs, after = (np.zeros(FENV_WORDS, np.uint32) for _ in range(3))
     of = model()
     step = step_of(of)
     want = of.forward(step).copy()
-    one, little, total = np.ones(1, np.float32), np.full(1, 1e-10, np.float32), np.empty(1, np.float32)
-    assert libm.fesetround(upward) == 0
+    a, b = np.array([[1, 1e-10], [1e-40, 2e-40]], np.float32).T.copy()
+    right, got_sums, their_sums = np.empty(2, np.float32), np.empty(2, np.float32), np.empty(2, np.float32)
+    _native.check.add(ISA, a, b, right)
+    assert libm.fegetenv(usual.ctypes) == 0
+    theirs[:] = usual
+    theirs[mode.word] |= mode.bits
+    assert libm.fesetenv(theirs.ctypes) == 0
     try:
         got = of.forward(step)
-        _native.check.add(ISA, one, little, total)
-        mode_after = libm.fegetround()
+        _native.check.add(ISA, a, b, got_sums)
+        np.add(a, b, out=their_sums)
+        libm.fegetenv(after.ctypes)
     finally:
-        libm.fesetround(0)
-    assert mode_after == upward
-    assert total[0] == 1, "rounded to nearest"
+        libm.fesetenv(usual.ctypes)
+    assert after[mode.word] & mode.bits == mode.bits
+    assert list(their_sums) != list(right), "the mode is not what it is taken for"
+    assert list(got_sums) == list(right)
     np.testing.assert_array_equal(got, want)
 
 
