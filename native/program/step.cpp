@@ -1,5 +1,7 @@
 #include "program/step.h"
 
+#include <algorithm>
+
 #include "kernels/kv.h"
 
 namespace cabochon {
@@ -33,6 +35,24 @@ std::string find_fault_in_rows(const Step& step, const StepLimits& limits) {
   return {};
 }
 
+// The first row whose slot an earlier one has, or -1: two threads would write to one place.
+int64_t row_without_own_slot(const int32_t* slots, int64_t rows) {
+  const auto not_above = [](int32_t a, int32_t b) { return a >= b; };
+  if (std::adjacent_find(slots, slots + rows, not_above) == slots + rows) {
+    return -1;  // ascending, as a rule
+  }
+  std::vector<int32_t> sorted(slots, slots + rows);
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end()) {
+    return -1;
+  }
+  int64_t row = 1;
+  while (std::find(slots, slots + row, slots[row]) == slots + row) {
+    ++row;
+  }
+  return row;
+}
+
 std::string find_fault_in_group(const Step& step, int64_t group, int64_t pages) {
   const int32_t* slots = step.slots + group * step.rows;
   const int32_t* first_key = step.first_key + group * step.rows;
@@ -62,6 +82,9 @@ std::string find_fault_in_group(const Step& step, int64_t group, int64_t pages) 
     const bool joins = first <= known_end && known_first <= end;
     known_first = joins && known_first < first ? known_first : first;
     known_end = joins && known_end > end ? known_end : end;
+  }
+  if (const int64_t row = row_without_own_slot(slots, step.rows); row >= 0) {
+    return at_row("the slot", row, slots[row], "another row's as well");
   }
   return {};
 }

@@ -35,7 +35,7 @@ struct StepLimits {
 };
 
 // What is wrong with a step whose arrays have the sizes it says, or nothing. Looks at every integer that is later used
-// as an index: a step without fault reads and writes within the arrays.
+// as an index: a step without fault reads and writes within the arrays, and no two rows of it write to one place.
 std::string find_fault(const Step& step, const StepLimits& limits);
 
 }  // namespace cabochon

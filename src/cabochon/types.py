@@ -110,8 +110,8 @@ class StepInput:
     else), the *slots* its keys and values are written to, and the range of *keys* it sees. Keys are numbered by
     their place in the sequence; key ``i`` lies in page ``page_tables[g][s, i // PAGE]`` at slot ``i % PAGE``.
 
-    Rows of one sequence are adjacent and in order. Every key in ``[first_key, last_key]`` of a row is stored
-    already or written by this step.
+    Rows of one sequence are adjacent and in order; no two rows write to one slot of a group. Every key in
+    ``[first_key, last_key]`` of a row is stored already or written by this step.
     """
 
     ids: Int32

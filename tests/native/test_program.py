@@ -82,6 +82,21 @@ def test_a_bad_integer_is_an_error_and_harms_nothing(name: str, at: Any, value: 
     np.testing.assert_array_equal(of.forward(good), want)
 
 
+@pytest.mark.parametrize("group", [SLIDING, GLOBAL])
+def test_no_two_rows_may_write_to_one_slot(group: int) -> None:
+    of = model()
+    poison(of.store)
+    steps = StepMaker(of.store.layout, of.store.pages)
+    good = steps.step(*((steps.sequence(), [3] * rows) for rows in (40, 1, 3)))
+    for row, other in ((1, 0), (43, 0), (40, 39), (17, 41)):
+        slot = good.slots[group, other]
+        with pytest.raises(
+            UsageError, match=rf"^step: the slot of row {max(row, other)} is {slot}: another row's as well"
+        ):
+            of.forward(changed(good, "slots", (group, row), slot))
+    of.forward(good)
+
+
 def test_arrays_of_other_shapes_and_types_are_errors() -> None:
     of = model()
     good = step_of(of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,6 +41,18 @@ def tiny_model(**options: str | int) -> TorchModel:
     tensors = tiny_tensors(CONFIG, tiny_weights(CONFIG))
     build = {"threads": 1, **options}
     return build_torch_model(CONFIG, lambda name: dequantize(tensors[name]), tiny_store(CONFIG, 64), **build)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_no_two_rows_may_write_to_one_slot(group: int) -> None:
+    model = tiny_model()
+    steps = StepMaker(model.store.layout, model.store.pages)
+    step = steps.step((steps.sequence(), [1] * 7), (steps.sequence(), [1] * 3))
+    slots = step.slots.copy()
+    slots[group, 8] = slots[group, 2]
+    with pytest.raises(UsageError, match=rf"^step: the slot of row 8 is {slots[group, 2]}: another row's as well"):
+        model.forward(replace(step, slots=slots))
+    model.forward(step)
 
 
 # ---- Operations ----

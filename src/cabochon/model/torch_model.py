@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cabochon.errors import MissingDependencyError
+import numpy as np
+
+from cabochon.errors import MissingDependencyError, UsageError
 from cabochon.kvcache.store import INT8_BLOCK, KVStore
 from cabochon.model import gemma
 from cabochon.model.config import GemmaConfig
@@ -33,15 +35,17 @@ class TorchModel:
     def forward(self, step: StepInput) -> Float32:
         """Runs one step and returns logits [R, V] (a new array).
 
-        Raises ``NumericError`` if a key or value does not fit the cache's type.
+        Raises ``NumericError`` if a key or value does not fit the cache's type, ``UsageError`` if two rows write to one
+        slot.
         """
         return self.head(self.hidden(step))
 
     def hidden(self, step: StepInput) -> Float32:
         """Runs one step without the head and returns normalised hidden states [R, D] (a new array).
 
-        Raises ``NumericError`` as ``forward`` does.
+        Raises as ``forward`` does.
         """
+        _check_slots(step)
         with self._ops.running():
             on_device = self._ops.step(step)
             states = gemma.hidden_states(self._ops, self.config, self.store.layout, self._weights, on_device)
@@ -52,6 +56,14 @@ class TorchModel:
         with self._ops.running():
             logits = gemma.logits(self._ops, self.config, self._weights, self._ops.tensor(hidden))
             return self._ops.array(logits)
+
+
+def _check_slots(step: StepInput) -> None:
+    for slots in step.slots:
+        _, first = np.unique(slots, return_index=True)
+        if len(first) < len(slots):
+            row = min(set(range(len(slots))).difference(first.tolist()))
+            raise UsageError(f"step: the slot of row {row} is {slots[row]}: another row's as well")
 
 
 def build_torch_model(
