@@ -32,6 +32,7 @@ def test_json_names_every_tensor_once_with_its_bytes(run: Run, tmp_path: Path) -
     assert report["types"]["Q6_K"]["bytes"] * 256 == report["types"]["Q6_K"]["parameters"] * 210
     assert report["config"]["layer_windows"] == list(config.layer_windows)
     assert report["path"] == str(path)
+    assert report["sampling"] == {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.0}
 
 
 def test_people_see_the_same(run: Run, tiny: Path) -> None:
@@ -43,6 +44,7 @@ def test_people_see_the_same(run: Run, tiny: Path) -> None:
         assert f"{tensor['name']} " in shown.out
         assert f"{tensor['bytes']:,}\n" in shown.out
     assert f"{report['parameters']:,}" in shown.out
+    assert "temperature 1, top-k 64, top-p 0.95, min-p 0\n" in shown.out
     assert all(len(line) <= 100 for line in shown.out.splitlines() if not line.startswith("file"))
 
 

@@ -20,6 +20,7 @@ from cabochon.model.tensors import TensorSpec, tensor_specs
 from cabochon.types import RawTensor, WeightType
 
 _TOKENIZER_PREFIX = "tokenizer."
+_SAMPLING_PREFIX = "general.sampling."
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
@@ -36,6 +37,8 @@ class Checkpoint:
     """By our names, exactly those of ``tensor_specs(config)``. Norms are F32 and hold the plain gain."""
     tokenizer: Mapping[str, MetadataValue]
     """The file's ``tokenizer.*`` metadata, under its own keys."""
+    sampling: Mapping[str, MetadataValue]
+    """The file's ``general.sampling.*`` metadata, under its own keys: how its author would have tokens chosen."""
     source: Path
     """The file."""
     name: str
@@ -67,11 +70,16 @@ def checkpoint_from_gguf(file: GGUFFile) -> Checkpoint:
     return Checkpoint(
         config=config,
         tensors=MappingProxyType(tensors),
-        tokenizer=MappingProxyType({k: v for k, v in file.metadata.items() if k.startswith(_TOKENIZER_PREFIX)}),
+        tokenizer=_beginning_with(_TOKENIZER_PREFIX, file.metadata),
+        sampling=_beginning_with(_SAMPLING_PREFIX, file.metadata),
         source=file.path,
         name=name if isinstance(name, str) and name else file.path.stem,
         release=file.release,
     )
+
+
+def _beginning_with(prefix: str, metadata: Mapping[str, MetadataValue]) -> Mapping[str, MetadataValue]:
+    return MappingProxyType({key: value for key, value in metadata.items() if key.startswith(prefix)})
 
 
 def _checked(file: GGUFFile, spec: TensorSpec) -> RawTensor:

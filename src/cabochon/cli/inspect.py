@@ -16,6 +16,7 @@ from cabochon.cli.progress import loading_bar
 from cabochon.kvcache.groups import KVGroup
 from cabochon.kvcache.store import page_bytes
 from cabochon.model.layout import kv_layout
+from cabochon.sampling.defaults import sampling_from_gguf
 from cabochon.types import PAGE, KVType, RawTensor
 
 
@@ -54,11 +55,13 @@ def describe(checkpoint: Checkpoint, kv_type: KVType) -> dict[str, Any]:
     ]
     groups = kv_layout(checkpoint.config).groups
     rows = [_group(group, kv_type) for group in groups]
+    defaults = sampling_from_gguf(checkpoint.sampling)
     lengths = sorted({1000, checkpoint.config.context_length})
     return {
         "model": checkpoint.name,
         "path": str(checkpoint.source),
         "config": asdict(checkpoint.config),
+        "sampling": {name: value for name, value in asdict(defaults).items() if name != "seed"},
         "parameters": sum(tensor.values for tensor in checkpoint.tensors.values()),
         "bytes": sum(tensor.data.nbytes for tensor in checkpoint.tensors.values()),
         "types": _totals(checkpoint.tensors.values()),
@@ -126,6 +129,7 @@ def _readable(report: dict[str, Any]) -> str:
         ("heads", f"{config['heads']} query, {config['kv_heads']} key/value, {config['head_dim']} wide"),
         ("vocabulary", f"{config['vocab']:,}"),
         ("context", f"{config['context_length']:,}"),
+        ("sampling", ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in report["sampling"].items())),
     ]
     types = [("type", "tensors", "parameters", "size")]
     types += [

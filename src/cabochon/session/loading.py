@@ -20,6 +20,7 @@ from cabochon.model.model import Model
 from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
 from cabochon.ops.cpus import MAX_THREADS
+from cabochon.sampling.defaults import sampling_from_gguf
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.session.meanwhile import Meanwhile
 from cabochon.session.session import LOGIT_ROWS, Session
@@ -80,6 +81,7 @@ def load(
     context = _context(checkpoint.config, context)
     chunk = min(chunk, context)
     rows = context if whole_context else chunk
+    defaults = sampling_from_gguf(checkpoint.sampling)
     vocabulary = read_vocabulary(checkpoint.tokenizer)
     store = _store(checkpoint.config, context, rows, kv_type)
     build: Callable[[Checkpoint, KVStore], Model] = (
@@ -98,6 +100,7 @@ def load(
         rows=rows,
         name=checkpoint.name,
         load_s=time.perf_counter() - start,
+        defaults=defaults,
     )
 
 
