@@ -66,18 +66,19 @@ inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_pres
   const int64_t units = w.cols / Unit::Layout::kInputs;
   if (rows <= kDirectRows) {
     each_tile(rows, kFewRows, [&](int64_t row, int64_t n) {
-      with_constant<kFewRows>(n, [&](auto r) {
+      with_constant<1, kFewRows>(n, [&](auto r) {
         few_rows<Unit, D, r.value>(group, units, TileRows(x, w.cols, y, y_stride, row), lanes_present);
       });
     });
     return;
   }
+  constexpr int kLeast = least_tile(kDirectRows + 1, kTileRows);
   constexpr int64_t kUnits = kPanelBlocks / Unit::kBlocks;
   for (int64_t first = 0; first < units; first += kUnits) {
     const int64_t count = units - first < kUnits ? units - first : kUnits;
     fill_panel<Unit, D>(scratch, group + first * Unit::Layout::kBytes, count);
     each_tile(rows, kTileRows, [&](int64_t row, int64_t n) {
-      with_constant<kTileRows>(n, [&](auto r) {
+      with_constant<kLeast, kTileRows>(n, [&](auto r) {
         tile<D, Unit::kHalves, Unit::kHasMin, r.value>(scratch, first * Unit::kBlocks, count * Unit::kBlocks,
                                                        Unit::Layout::kOffset, TileRows(x, w.cols, y, y_stride, row),
                                                        lanes_present);

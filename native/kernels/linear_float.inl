@@ -35,7 +35,7 @@ template <Format F>
 inline void float_group(const PackedWeight& w, const uint8_t* group, int lanes_present, const float* x,
                         int64_t x_stride, int64_t rows, float* y, int64_t y_stride) {
   each_tile(rows, kTileRows, [&](int64_t row, int64_t n) {
-    with_constant<kTileRows>(n, [&](auto r) {
+    with_constant<1, kTileRows>(n, [&](auto r) {
       float_tile<F, r.value>(group, w.cols, x + row * x_stride, x_stride, y + row * y_stride, y_stride, lanes_present);
     });
   });

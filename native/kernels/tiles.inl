@@ -7,13 +7,13 @@
 
 namespace cabochon::CABOCHON_ISA {
 
-// Calls f with the constant n, 1 <= n <= N.
-template <int N, class F>
+// Calls f with the constant n, Least <= n <= Most.
+template <int Least, int Most, class F>
 inline void with_constant(int64_t n, F f) {
-  if (n == N) {
-    f(Constant<N>{});
-  } else if constexpr (N > 1) {
-    with_constant<N - 1>(n, f);
+  if (n == Most) {
+    f(Constant<Most>{});
+  } else if constexpr (Most > Least) {
+    with_constant<Least, Most - 1>(n, f);
   }
 }
 
@@ -27,6 +27,16 @@ inline void each_tile(int64_t rows, int64_t most, F f) {
     f(row, n);
     row += n;
   }
+}
+
+// The smallest tile that each_tile makes of `rows` rows or more.
+constexpr int least_tile(int rows, int most) {
+  int least = most;
+  for (int n = rows; n <= rows + most * most; ++n) {
+    const int of_n = n / ((n + most - 1) / most);
+    least = of_n < least ? of_n : least;
+  }
+  return least;
 }
 
 }  // namespace cabochon::CABOCHON_ISA
