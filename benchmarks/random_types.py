@@ -10,9 +10,9 @@ Where rows are not whole blocks of a type, they have the type that llama.cpp's q
 with blocks of 256 are seen in every matrix too, the head included, they have a second model with a width of 768.
 
 The random models are made to be as sensitive to rounding as the real one: float16 keys and values change a
-log-probability by about 0.0007. With the real file's gains after attention and feed-forward, random matrices would
-make a chaos in which any rounding grows to several nats. What enters the matrices has the real size and outliers, and
-the distributions have an entropy of some four nats.
+log-probability by about 0.0007. With the real file's gains on queries and keys and after each block, random matrices
+would make a chaos in which any rounding grows to several nats. What enters the matrices has the real size and outliers,
+and the distributions have an entropy of some four nats.
 
 Prints a line per model, |difference of log-probability| in nats. Exits with 1 if a mean is beyond the bound.
 """
