@@ -39,7 +39,7 @@ help:
 	@echo 'make random-types   agreement on random models of every weight type (minutes)'
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
-	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE)'
+	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
 	@echo 'make clean          remove what was built'
 
@@ -92,15 +92,8 @@ bits: setup
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
 
-# The sanitised package is a copy of its own. The interpreter under the virtual environment runs it, with the
-# environment's packages on its path: started from .venv it would find the ordinary build first. -S: no other packages.
 sanitize: setup
-	$(PIP) install --upgrade --no-deps --no-build-isolation --target build/sanitize/site . \
-		-C build-dir=build/sanitize/objects -C cmake.define.CABOCHON_SANITIZE=$(SANITIZE)
-	PYTHONPATH=build/sanitize/site:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-		$$($(BIN)/python -c 'import sys; print(sys._base_executable)') -S -m pytest tests/native -p no:cacheprovider
+	tools/sanitize/test.sh $(SANITIZE)
 
 test-arm: $(VENV)/.tools
 	JOBS=$(JOBS) tools/arm/test.sh
