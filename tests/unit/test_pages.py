@@ -204,7 +204,7 @@ def test_check_integrity_sees_a_page_of_another_pool() -> None:
 
 def test_check_integrity_sees_a_free_list_out_of_step() -> None:
     pool = PagePool(3)
-    pool._free.append(2)
+    pool._blank.append(2)
     with pytest.raises(AssertionError, match="free pages"):
         pool.check_integrity([])
 

@@ -12,6 +12,7 @@ from cabochon.engine.scheduler import Scheduler
 from cabochon.errors import UsageError
 from cabochon.events import RequestEvent, StepPlan
 from cabochon.kvcache.pages import PagePool, PageTable, plan_pages
+from cabochon.kvcache.prefix import PrefixCache
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
 from cabochon.sampling.sampler import sample
@@ -33,17 +34,27 @@ class Engine:
     """
 
     def __init__(
-        self, model: Model, pools: Sequence[PagePool], limits: Limits, *, chunk: int, observer: Observer | None = None
+        self,
+        model: Model,
+        pools: Sequence[PagePool],
+        limits: Limits,
+        *,
+        chunk: int,
+        max_running: int = 1,
+        prefixes: PrefixCache | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        """``chunk`` is the most rows of a step.
+        """``chunk`` is the most rows of a step, of all sequences together, and ``max_running`` the most sequences that
+        run at a time, no more than rows. ``prefixes``, over the same pools, lets texts that begin alike share pages.
 
         Raises ``UsageError`` if the pools are too small for one sequence of the whole context.
         """
         self._model = model
         self._pools = pools
         self._groups = model.store.layout.groups
+        self._prefixes = prefixes
         self._observer = observer
-        self._scheduler = Scheduler(chunk)
+        self._scheduler = Scheduler(chunk, min(max_running, chunk), pools, admit=self._take_pages, pause=self._pause)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
         self._closed = False
@@ -129,6 +140,8 @@ class Engine:
             state.check()
         for group, pool in enumerate(self._pools):
             pool.check_integrity([state.tables[group] for state in states])
+        if self._prefixes is not None:
+            self._prefixes.check_integrity()
         if sorted(state.number for state in self._scheduler.requests) != sorted(self._states):
             raise AssertionError("the scheduler's requests are not the engine's")
 
@@ -140,8 +153,6 @@ class Engine:
         parts = []
         for share in plan.sequences:
             state = self._states[share.request]
-            for table in state.tables:
-                table.grow(share.end)
             logit_rows = [share.rows - 1] if share.samples else []
             parts.append(SequenceRows(state.ids[share.first : share.end], share.first, state.tables, logit_rows))
         return build_step(parts, self._groups)
@@ -162,6 +173,8 @@ class Engine:
         for share, token in zip(plan.sequences, tokens, strict=True):
             state = self._states[share.request]
             state.computed = share.end
+            if self._prefixes is not None and state.trail is not None:
+                self._prefixes.extend(state.trail, state.ids, state.computed, state.tables)
             for table in state.tables:
                 table.let_go_behind(share.end)
             if token is not None:
@@ -183,8 +196,26 @@ class Engine:
         self._scheduler.remove(state)
         del self._states[state.number]
         state.phase, state.finish_reason = "finished", reason
+        self._let_go_pages(state)
+
+    def _take_pages(self, state: RequestState) -> None:
+        """Pages that hold the beginning of a text already, for one that begins."""
+        if self._prefixes is not None:
+            tenant = state.request.tenant
+            state.trail, state.computed = self._prefixes.begin(state.ids, state.tables, tenant)
+            state.reused = state.computed
+
+    def _let_go_pages(self, state: RequestState) -> None:
+        """All pages of a text that ends or has to wait. Those with a name are found again as long as they are kept."""
+        if self._prefixes is not None and state.trail is not None:
+            self._prefixes.end(state.trail, checkpoint=state.phase == "finished")
+            state.trail = None
         for table in state.tables:
             table.let_go_all()
+
+    def _pause(self, state: RequestState) -> None:
+        self._let_go_pages(state)
+        state.computed = 0
 
     def _check_if_idle(self) -> None:
         if self.idle:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from cabochon.errors import ContextLengthError, UsageError
 from cabochon.kvcache.pages import PageTable
+from cabochon.kvcache.prefix import PrefixTrail
 from cabochon.sampling.params import checked, whole_number
 from cabochon.types import FinishReason, SamplingParams, TokenOut
 
@@ -27,6 +28,8 @@ class Request:
     """Choosing one of these ends the text before it."""
     logprobs: int | None = None
     """Log-probabilities: None for none, else of the chosen token and of that many of the most probable."""
+    tenant: str = ""
+    """Whose keys and values may be reused, and who may reuse these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Limits:
             max_tokens=min(max_tokens, self.context - len(prompt)),
             stop_ids=frozenset(self.check_ids("stop_ids", request.stop_ids, empty=True)),
             logprobs=logprobs,
+            tenant=request.tenant,
         )
 
     def check_ids(self, name: str, ids: Iterable[int], *, empty: bool = False) -> tuple[int, ...]:
@@ -81,8 +85,12 @@ class RequestState:
     """[P] its pages in each group."""
     ids: list[int]
     """The prompt and the tokens chosen so far."""
+    trail: PrefixTrail | None = None
+    """Its way through the prefix cache, while it runs."""
     computed: int = 0
     """Positions whose keys and values are stored: those before it."""
+    reused: int = 0
+    """Positions that were stored already when it last began."""
     phase: Phase = "waiting"
     tokens: list[TokenOut] = field(default_factory=list)
     """Tokens chosen, without a stop id."""
@@ -90,6 +98,11 @@ class RequestState:
     """Why it ended; None while it has not."""
     error: Exception | None = None
     """What ended it with ``error``: for whoever holds this handle, when another's call ran the step."""
+
+    @property
+    def left(self) -> int:
+        """Ids known and not yet stored; at least one while it is not finished."""
+        return len(self.ids) - self.computed
 
     def check(self) -> None:
         """Raises ``AssertionError`` unless all lengths agree with one another."""

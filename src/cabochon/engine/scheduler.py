@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 
 from cabochon.engine.request import RequestState
 from cabochon.events import SequencePlan, StepPlan
+from cabochon.kvcache.pages import PagePool, PageTable
+
+Change = Callable[[RequestState], None]
 
 
 class Scheduler:
-    """One request runs, the others wait in order of arrival.
+    """Continuous batching: each step takes the next token of every running request, then pieces of prompts.
 
-    A step takes the next ``chunk`` positions at most of what is known of the sequence and not yet stored: a piece of
-    its prompt, or the one token just chosen. The two are no different here.
+    A request's share of a step is some of what is known of its sequence and not yet stored: a piece of its prompt, or
+    the one token just chosen. The two are no different here, but that single rows go first. A step has at most
+    ``token_budget`` rows. Requests begin in order of arrival, as far as there are pages. When pages run out, the newest
+    running request is paused: its pages are let go, and it begins again, first in line, when there is room.
     """
 
-    def __init__(self, chunk: int) -> None:
-        self._chunk = chunk
+    def __init__(
+        self, token_budget: int, max_running: int, pools: Sequence[PagePool], *, admit: Change, pause: Change
+    ) -> None:
+        """``admit`` gives a waiting request what is held of its prompt; ``pause`` takes all pages from a running one.
+
+        The pools must hold one sequence of the whole context.
+        """
+        self._token_budget = token_budget
+        self._max_running = max_running
+        self._pools = pools
+        self._admit = admit
+        self._pause = pause
         self._waiting: deque[RequestState] = deque()
         self._running: list[RequestState] = []
+        self.pauses = 0
+        """How often a running request had to make room."""
 
     @property
     def requests(self) -> list[RequestState]:
         """All that are not finished, those that run first."""
         return [*self._running, *self._waiting]
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of the requests in line."""
+        return sum(len(state.ids) for state in self._waiting)
 
     def add(self, state: RequestState) -> None:
         """A new request, last in line."""
@@ -34,14 +62,58 @@ class Scheduler:
         (self._running if state.phase == "running" else self._waiting).remove(state)
 
     def plan(self) -> StepPlan:
-        """The next step; without sequences if nothing is to be done."""
-        if not self._running and self._waiting:
-            state = self._waiting.popleft()
-            state.phase = "running"
-            self._running.append(state)
-        return StepPlan(tuple(self._share(state) for state in self._running))
+        """The next step, with pages for all its rows; without sequences if nothing is to be done."""
+        shares: dict[int, SequencePlan] = {}
+        budget = self._token_budget
+        for state in sorted(self._running, key=lambda state: state.left > 1):
+            rows = min(state.left, budget)
+            if state.phase == "running" and rows and self._make_room(state, state.computed + rows, shares):
+                shares[state.number] = _share(state, rows)
+                budget = self._token_budget - sum(share.rows for share in shares.values())
+        while self._waiting and len(self._running) < self._max_running and budget:
+            state = self._waiting[0]
+            self._admit(state)
+            rows = min(state.left, budget)
+            if not self._fits(state, rows):
+                self._pause(state)
+                break
+            self._begin(state)
+            _grow(state.tables, state.computed + rows)
+            shares[state.number] = _share(state, rows)
+            budget -= rows
+        return StepPlan(tuple(shares.values()))
 
-    def _share(self, state: RequestState) -> SequencePlan:
-        left = len(state.ids) - state.computed
-        rows = min(left, self._chunk)
-        return SequencePlan(state.number, state.computed, rows, samples=rows == left)
+    def _begin(self, state: RequestState) -> None:
+        self._waiting.popleft()
+        state.phase = "running"
+        self._running.append(state)
+
+    def _fits(self, state: RequestState, rows: int) -> bool:
+        """Whether there are pages for the whole of what is known, as far as a sliding group will hold it at once."""
+        return all(
+            table.missing(len(state.ids) if table.window is None else state.computed + rows) <= pool.free
+            for table, pool in zip(state.tables, self._pools, strict=True)
+        )
+
+    def _make_room(self, state: RequestState, end: int, shares: dict[int, SequencePlan]) -> bool:
+        """Takes pages for keys before ``end``, the newest requests' if need be; False if it is itself the newest."""
+        while any(t.missing(end) > pool.free for t, pool in zip(state.tables, self._pools, strict=True)):
+            newest = self._running.pop()
+            self._pause(newest)
+            self.pauses += 1
+            newest.phase = "waiting"
+            self._waiting.appendleft(newest)
+            shares.pop(newest.number, None)
+            if newest is state:
+                return False
+        _grow(state.tables, end)
+        return True
+
+
+def _grow(tables: Sequence[PageTable], end: int) -> None:
+    for table in tables:
+        table.grow(end)
+
+
+def _share(state: RequestState, rows: int) -> SequencePlan:
+    return SequencePlan(state.number, state.computed, rows, samples=rows == state.left)

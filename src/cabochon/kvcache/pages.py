@@ -5,8 +5,8 @@ A page is owned as often as it is counted. It goes back to its pool when the las
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -18,11 +18,22 @@ NO_PAGE = -1
 
 
 class PagePool:
-    """The pages of one group. Which free page is handed out next is arbitrary, and may not matter to anyone."""
+    """The pages of one group.
+
+    A page that nobody owns is *blank*, or it is *kept*: its content has a name (``prefix``), and until its memory is
+    needed it can be owned again as it is. Blank pages are handed out first, then the kept ones that were let go longest
+    ago, protected ones last. Which page it is may not matter to anyone.
+    """
 
     def __init__(self, pages: int) -> None:
         self._owners = [0] * pages
-        self._free = list(range(pages - 1, -1, -1))
+        self._blank = list(range(pages - 1, -1, -1))
+        self._named: set[int] = set()
+        # Kept pages, the one let go longest ago first; a protected one is only in the second.
+        self._kept: OrderedDict[int, None] = OrderedDict()
+        self._kept_protected: OrderedDict[int, None] = OrderedDict()
+        self._protected: set[int] = set()
+        self._on_reuse: Callable[[int], None] = _nobody_told
 
     @property
     def pages(self) -> int:
@@ -31,19 +42,35 @@ class PagePool:
 
     @property
     def free(self) -> int:
-        """Pages nobody owns."""
-        return len(self._free)
+        """Pages nobody owns, kept ones included."""
+        return len(self._blank) + self.kept
+
+    @property
+    def kept(self) -> int:
+        """Pages nobody owns whose content is still known."""
+        return len(self._kept) + len(self._kept_protected)
+
+    def tell(self, on_reuse: Callable[[int], None]) -> None:
+        """``on_reuse`` is told of each kept page whose memory is needed, before it is handed out without its name."""
+        self._on_reuse = on_reuse
+
+    def owners(self, page: int) -> int:
+        """How often the page is owned."""
+        return self._owners[page]
 
     def allocate(self) -> int:
         """A page with one owner. The caller makes sure beforehand that one is free."""
-        page = self._free.pop()
+        page = self._blank.pop() if self._blank else self._take_kept()
         self._owners[page] = 1
         return page
 
     def retain(self, page: int) -> None:
-        """One more owner of a page that has one."""
+        """One more owner of a page that has one, or whose content is known."""
         if self._owners[page] < 1:
-            raise AssertionError(f"page {page} is retained, but nobody owns it")
+            if page not in self._named:
+                raise AssertionError(f"page {page} is retained, but nobody owns it")
+            self._kept.pop(page, None)
+            self._kept_protected.pop(page, None)
         self._owners[page] += 1
 
     def release(self, page: int) -> None:
@@ -52,7 +79,41 @@ class PagePool:
             raise AssertionError(f"page {page} is let go, but nobody owns it")
         self._owners[page] -= 1
         if not self._owners[page]:
-            self._free.append(page)
+            self._put_back(page)
+
+    def name(self, page: int) -> None:
+        """The content of an owned page is known from now on."""
+        self._named.add(page)
+
+    def forget(self, page: int) -> None:
+        """The content of a page is not known any more; nothing happens if it was not."""
+        self._named.discard(page)
+        self._protected.discard(page)
+        if page in self._kept or page in self._kept_protected:
+            self._kept.pop(page, None)
+            self._kept_protected.pop(page, None)
+            self._blank.append(page)
+
+    def protect(self, page: int, protected: bool) -> None:
+        """Whether the page, if it is named, is to be handed out after all others."""
+        if protected and page in self._named:
+            self._protected.add(page)
+        else:
+            self._protected.discard(page)
+        if page in self._kept or page in self._kept_protected:
+            self._kept.pop(page, None)
+            self._kept_protected.pop(page, None)
+            self._put_back(page)
+
+    @property
+    def protected(self) -> int:
+        """Named pages that are handed out last."""
+        return len(self._protected)
+
+    def check_names(self, named: Iterable[int]) -> None:
+        """Raises ``AssertionError`` unless these are the pages whose content is known."""
+        if self._named != set(named):
+            raise AssertionError("the named pages are not those that a prefix names")
 
     def check_integrity(self, tables: Iterable[PageTable]) -> None:
         """Raises ``AssertionError`` unless ``tables`` own each page as often as it is counted, and the rest is free."""
@@ -62,8 +123,32 @@ class PagePool:
                 raise AssertionError(f"page {page} is counted {owners} times, which is not how often tables hold it")
         if held:
             raise AssertionError(f"tables hold pages that do not exist: {sorted(held)}")
-        if sorted(self._free) != [page for page, owners in enumerate(self._owners) if not owners]:
+        free = [page for page, owners in enumerate(self._owners) if not owners]
+        if sorted([*self._blank, *self._kept, *self._kept_protected]) != free:
             raise AssertionError("the free pages are not the pages without an owner")
+        if any(page in self._named for page in self._blank):
+            raise AssertionError("a blank page has a name")
+        if not self._named.issuperset([*self._kept, *self._kept_protected, *self._protected]):
+            raise AssertionError("a page without a name is kept or protected")
+
+    def _put_back(self, page: int) -> None:
+        if page not in self._named:
+            self._blank.append(page)
+        elif page in self._protected:
+            self._kept_protected[page] = None
+        else:
+            self._kept[page] = None
+
+    def _take_kept(self) -> int:
+        page, _ = (self._kept or self._kept_protected).popitem(last=False)
+        self._named.discard(page)
+        self._protected.discard(page)
+        self._on_reuse(page)
+        return page
+
+
+def _nobody_told(page: int) -> None:
+    """For pools whose pages are never named."""
 
 
 class PageTable:
@@ -83,6 +168,11 @@ class PageTable:
         return self._pages[: self._length]
 
     @property
+    def window(self) -> int | None:
+        """Keys a query sees, itself included; None for all."""
+        return self._window
+
+    @property
     def held(self) -> list[int]:
         """The pages this table owns."""
         ids: list[int] = self._pages[self._behind : self._length].tolist()
@@ -98,6 +188,37 @@ class PageTable:
             self._pages[index] = self._pool.allocate()
             self._length = index + 1
 
+    def adopt(self, pages: Sequence[int]) -> None:
+        """An empty table takes these pages, of keys from 0 on, as they are; ``NO_PAGE`` only before all others."""
+        for index, page in enumerate(pages):
+            if page == NO_PAGE:
+                self._behind = index + 1
+            else:
+                self._pool.retain(page)
+            self._pages[index] = page
+            self._length = index + 1
+
+    def fork(self, keys: int) -> tuple[PageTable, tuple[int, int] | None]:
+        """A table with the same first ``keys`` keys, and the copy that must be made before it is used.
+
+        Full pages are owned by both. The page that ``keys`` end in, if they do not end with it, is a new one in the
+        fork: its keys must be copied, from the first of the pair of pages to the second. The caller makes sure
+        beforehand that a page is free.
+        """
+        other = PageTable(self._pool, self._window, len(self._pages) * PAGE)
+        full = keys // PAGE
+        other.adopt(self._pages[:full].tolist())
+        if full == pages_of(keys):
+            return other, None
+        other.grow(keys)
+        return other, (int(self._pages[full]), int(other._pages[full]))
+
+    def cut(self, keys: int) -> None:
+        """Lets go the pages that hold none of the first ``keys`` keys."""
+        for index in range(self._length - 1, pages_of(keys) - 1, -1):
+            self._length = index
+            self._give_back(index)
+
     def let_go_behind(self, next_query: int) -> None:
         """Lets go the pages that neither a query at position ``next_query`` nor any later one sees."""
         if self._window is None:
@@ -106,16 +227,19 @@ class PageTable:
         self._release_up_to(min(first_key // PAGE, self._length))
 
     def let_go_all(self) -> None:
-        """Lets go every page; the table is then as new."""
-        self._release_up_to(self._length)
+        """Lets go every page, the last one first: of those that are kept, a text's beginning stays longest."""
+        self.cut(self._behind * PAGE)
         self._behind = self._length = 0
 
     def _release_up_to(self, end: int) -> None:
         for index in range(self._behind, end):
-            page = int(self._pages[index])
-            self._pages[index] = NO_PAGE
             self._behind = index + 1
-            self._pool.release(page)
+            self._give_back(index)
+
+    def _give_back(self, index: int) -> None:
+        page = int(self._pages[index])
+        self._pages[index] = NO_PAGE
+        self._pool.release(page)
 
 
 def pages_of(keys: int) -> int:

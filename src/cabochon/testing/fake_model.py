@@ -36,15 +36,16 @@ class FakeModel:
         *,
         context: int = 256,
         chunk: int = 32,
+        pages: Sequence[int] | None = None,
         script: Mapping[int, int] | None = None,
     ) -> None:
-        """A store for one sequence of ``context`` keys in steps of up to ``chunk`` rows.
+        """A store of ``pages`` in each group, or for one sequence of ``context`` keys in steps of up to ``chunk`` rows.
 
         ``script`` names tokens by their position in the text: each is by far the most probable there.
         """
         self.config = config or tiny_config(layers=3, pattern=3, window=20)
         layout = kv_layout(self.config)
-        self.store = KVStore(layout, plan_pages(layout.groups, context, chunk), "f32")
+        self.store = KVStore(layout, pages or plan_pages(layout.groups, context, chunk), "f32")
         poison(self.store)
         self.script = dict(script or {})
         self.steps: list[StepInput] = []

@@ -1,0 +1,268 @@
+"""Reuse of keys and values between texts that begin alike: full pages are found again by their content.
+
+A full page is named by SHA-256 over its parent's name and its 32 token ids; the name a text begins with stands for the
+model and the tenant. So a name tells everything that its keys and values depend on. Still, names only find pages: on a
+hit the ids themselves are compared.
+
+A prefix of n keys (n a multiple of 32, less than the text's length) can be reused if every page of a global group in
+[0, n) is held, and every page of a sliding group that the next query sees: those of [n - window + 1, n). Pages nobody
+owns are kept until their memory is needed. Sliding pages for which a reuse is likely are a *checkpoint*, and protected:
+at ends of prompts and replies, and where texts were seen to part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cabochon.kvcache.groups import KVGroup
+from cabochon.kvcache.pages import NO_PAGE, PagePool, PageTable, pages_of
+from cabochon.types import PAGE
+
+
+@dataclass(slots=True, eq=False)
+class PrefixNode:
+    """A full page of some text, with all that comes before it: the same place in every group."""
+
+    name: bytes
+    parent: PrefixNode | None
+    ids: tuple[int, ...]
+    """The page's 32 ids; none for a root, which stands before a tenant's texts."""
+    pages: list[int]
+    """[P] the page that holds it in each group, or ``NO_PAGE``."""
+    children: int = 0
+    users: int = 0
+    """Unfinished texts that go through here."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything can still be found here or through here."""
+        return self.children > 0 or self.users > 0 or any(page != NO_PAGE for page in self.pages)
+
+
+@dataclass(slots=True, eq=False)
+class PrefixTrail:
+    """A text's way through the nodes: its tenant's root, then a node for each full page named or found so far."""
+
+    nodes: list[PrefixNode]
+    checkpoints: set[int] = field(default_factory=set)
+    """Places, in pages, whose sliding pages are to be protected once they are stored."""
+    closed: bool = False
+    """True where a name stands for another text already: nothing after it can be named."""
+
+    @property
+    def pages(self) -> int:
+        """Full pages named or found so far."""
+        return len(self.nodes) - 1
+
+
+@dataclass(slots=True)
+class PrefixCounters:
+    """What reuse has brought, since the beginning."""
+
+    lookups: int = 0
+    hits: int = 0
+    """Lookups that found something to reuse."""
+    tokens_reused: int = 0
+    evictions: int = 0
+    """Kept pages whose memory was needed for others."""
+
+
+class PrefixCache:
+    """Finds and names pages. Integers and hashes only; it owns no page."""
+
+    def __init__(self, groups: Sequence[KVGroup], pools: Sequence[PagePool], model: str, checkpoint_pages: int) -> None:
+        """``model`` names all that keys and values depend on besides ids. ``checkpoint_pages`` is the most protected
+        pages of each sliding group."""
+        self._groups = groups
+        self._pools = pools
+        self._model = model.encode()
+        self._checkpoint_pages = checkpoint_pages
+        self._nodes: dict[bytes, PrefixNode] = {}
+        self._node_of: list[dict[int, PrefixNode]] = [{} for _ in groups]
+        # Protected pages of each checkpoint, by group; the one used longest ago first.
+        self._checkpoints: OrderedDict[PrefixNode, list[list[int]]] = OrderedDict()
+        self.counters = PrefixCounters()
+        for group, pool in enumerate(pools):
+            pool.tell(lambda page, group=group: self._page_reused(group, page))  # type: ignore[misc]
+
+    def begin(
+        self, ids: Sequence[int], tables: Sequence[PageTable], tenant: Hashable = None
+    ) -> tuple[PrefixTrail, int]:
+        """Lets empty ``tables`` adopt what is held of the longest prefix of ``ids``; the trail and the keys adopted.
+
+        At least one id is left to run, so that there are logits.
+        """
+        trail = PrefixTrail([self._root(tenant)])
+        trail.nodes[0].users += 1
+        self._walk(trail, ids, (len(ids) - 1) // PAGE)
+        found = trail.pages
+        usable = next(n for n in range(found, -1, -1) if self._held(trail, n))
+        if found and (trail.nodes[found].children or usable < found):
+            trail.checkpoints.add(found)  # another text went on from here in another way
+        for node in trail.nodes[usable + 1 :]:
+            node.users -= 1
+        del trail.nodes[usable + 1 :]
+        for group, table in enumerate(tables):
+            first = self._first_page(group, usable)
+            table.adopt([NO_PAGE] * first + [node.pages[group] for node in trail.nodes[first + 1 :]])
+        self._reach(trail)
+        self.counters.lookups += 1
+        self.counters.hits += usable > 0
+        self.counters.tokens_reused += usable * PAGE
+        return trail, usable * PAGE
+
+    def extend(self, trail: PrefixTrail, ids: Sequence[int], computed: int, tables: Sequence[PageTable]) -> None:
+        """Names the pages that are full now that the first ``computed`` of ``ids`` are stored.
+
+        To be called before any of them is let go.
+        """
+        while not trail.closed and trail.pages < computed // PAGE:
+            index = trail.pages
+            node = self._child(trail.nodes[-1], tuple(ids[index * PAGE : (index + 1) * PAGE]))
+            if node is None:
+                trail.closed = True
+                break
+            node.users += 1
+            trail.nodes.append(node)
+            for group, table in enumerate(tables):
+                page = int(table.entries[index])
+                if node.pages[group] == NO_PAGE and page != NO_PAGE and page not in self._node_of[group]:
+                    node.pages[group] = page
+                    self._node_of[group][page] = node
+                    self._pools[group].name(page)
+            self._reach(trail)
+
+    def end(self, trail: PrefixTrail, *, checkpoint: bool) -> None:
+        """The text of a trail ends or pauses; ``checkpoint`` where it may be gone on with from its last full page."""
+        if checkpoint and trail.pages:
+            self._protect(trail, trail.pages)
+        for node in trail.nodes:
+            node.users -= 1
+        for node in reversed(trail.nodes):
+            self._drop_if_unneeded(node)
+        trail.nodes.clear()
+
+    def check_integrity(self) -> None:
+        """Raises ``AssertionError`` unless nodes and pages name one another and counts are right."""
+        children: dict[PrefixNode, int] = {}
+        for name, node in self._nodes.items():
+            if name != node.name or not node.needed:
+                raise AssertionError("a prefix node is under a wrong name, or of no use")
+            if node.parent is not None:
+                children[node.parent] = children.get(node.parent, 0) + 1
+            for group, page in enumerate(node.pages):
+                if page != NO_PAGE and self._node_of[group].get(page) is not node:
+                    raise AssertionError(f"page {page} of group {group} does not know the prefix that names it")
+        for node in self._nodes.values():
+            if children.get(node, 0) != node.children:
+                raise AssertionError("a prefix node miscounts what goes on from it")
+        for group, nodes in enumerate(self._node_of):
+            if any(node.pages[group] != page for page, node in nodes.items()):
+                raise AssertionError(f"a page of group {group} has the name of another")
+            self._pools[group].check_names(nodes)
+
+    def _root(self, tenant: Hashable) -> PrefixNode:
+        name = hashlib.sha256(b"root\0" + self._model + b"\0" + repr(tenant).encode()).digest()
+        return self._nodes.setdefault(name, PrefixNode(name, None, (), [NO_PAGE] * len(self._groups)))
+
+    def _walk(self, trail: PrefixTrail, ids: Sequence[int], pages: int) -> None:
+        """Follows the nodes that ``ids`` lead through, ``pages`` of them at most."""
+        for index in range(pages):
+            part = tuple(ids[index * PAGE : (index + 1) * PAGE])
+            node = self._nodes.get(page_name(trail.nodes[-1].name, part))
+            if node is None or not _is_child(node, trail.nodes[-1], part):
+                return
+            node.users += 1
+            trail.nodes.append(node)
+
+    def _child(self, parent: PrefixNode, ids: tuple[int, ...]) -> PrefixNode | None:
+        """The node of a page after ``parent``, made if there is none; None if its name stands for another text."""
+        name = page_name(parent.name, ids)
+        node = self._nodes.get(name)
+        if node is None:
+            parent.children += 1
+            node = self._nodes[name] = PrefixNode(name, parent, ids, [NO_PAGE] * len(self._groups))
+        return node if _is_child(node, parent, ids) else None
+
+    def _first_page(self, group: int, pages: int) -> int:
+        """The first page of a group that the query after ``pages`` full pages sees."""
+        window = self._groups[group].window
+        return 0 if window is None else max(pages * PAGE - window + 1, 0) // PAGE
+
+    def _held(self, trail: PrefixTrail, pages: int) -> bool:
+        """Whether every page is held that a query after the trail's first ``pages`` sees."""
+        return all(
+            node.pages[group] != NO_PAGE
+            for group in range(len(self._groups))
+            for node in trail.nodes[self._first_page(group, pages) + 1 : pages + 1]
+        )
+
+    def _reach(self, trail: PrefixTrail) -> None:
+        """Protects a checkpoint that the trail has come to."""
+        if trail.pages in trail.checkpoints:
+            trail.checkpoints.discard(trail.pages)
+            self._protect(trail, trail.pages)
+
+    def _protect(self, trail: PrefixTrail, pages: int) -> None:
+        node = trail.nodes[pages]
+        if node in self._checkpoints:
+            self._checkpoints.move_to_end(node)
+            return
+        protected = []
+        for group, kv in enumerate(self._groups):
+            nodes = [] if kv.window is None else trail.nodes[self._first_page(group, pages) + 1 : pages + 1]
+            protected.append([n.pages[group] for n in nodes if n.pages[group] != NO_PAGE])
+        self._checkpoints[node] = protected
+        for group in range(len(self._groups)):
+            for page in protected[group]:
+                self._pools[group].protect(page, True)
+        while self._checkpoints and self._over_budget():
+            self._unprotect(next(iter(self._checkpoints)))
+
+    def _over_budget(self) -> bool:
+        return any(pool.protected > self._checkpoint_pages for pool in self._pools)
+
+    def _unprotect(self, node: PrefixNode) -> None:
+        for group, pages in enumerate(self._checkpoints.pop(node)):
+            others = {page for protected in self._checkpoints.values() for page in protected[group]}
+            for page in pages:
+                if page not in others:
+                    self._pools[group].protect(page, False)
+
+    def _page_reused(self, group: int, page: int) -> None:
+        node = self._node_of[group].pop(page)
+        node.pages[group] = NO_PAGE
+        self.counters.evictions += 1
+        for checkpoint in [c for c, pages in self._checkpoints.items() if page in pages[group]]:
+            self._checkpoints[checkpoint][group].remove(page)
+            self._unprotect(checkpoint)
+        self._drop_if_unneeded(node)
+
+    def _drop_if_unneeded(self, node: PrefixNode | None) -> None:
+        while node is not None and not node.needed:
+            if self._nodes.pop(node.name, None) is None:
+                return
+            if node in self._checkpoints:
+                self._unprotect(node)
+            node = node.parent
+            if node is not None:
+                node.children -= 1
+
+
+def page_name(parent: bytes, ids: Sequence[int]) -> bytes:
+    """The name of a full page after what ``parent`` names."""
+    return hashlib.sha256(parent + np.asarray(ids, "<i4").tobytes()).digest()
+
+
+def _is_child(node: PrefixNode, parent: PrefixNode, ids: tuple[int, ...]) -> bool:
+    return node.parent is parent and node.ids == ids
+
+
+def checkpoint_pages_of(groups: Sequence[KVGroup], checkpoints: int) -> int:
+    """Protected pages of a sliding group that so many checkpoints take."""
+    return checkpoints * max((pages_of(g.window) + 1 for g in groups if g.window is not None), default=0)
