@@ -7,6 +7,7 @@
         ├── CheckpointError       a file cannot be read as a model
         │   ├── TensorError           one named tensor is missing, left over or malformed
         │   └── UnsupportedError      well-formed, but of a kind that is not implemented
+        ├── QueueFullError        too much is waiting already: try again later
         ├── MissingDependencyError  an optional package is needed
         └── NumericError          the arithmetic left its range
 
@@ -52,6 +53,10 @@ class TensorError(CheckpointError):
 
 class UnsupportedError(CheckpointError):
     """The file is sound, but its architecture, tensor type or feature is not implemented."""
+
+
+class QueueFullError(RunError):
+    """As many requests or tokens wait already as may; the same request may be taken later."""
 
 
 class MissingDependencyError(RunError):

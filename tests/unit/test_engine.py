@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request, RequestState
-from cabochon.errors import ContextLengthError, NumericError, UsageError
+from cabochon.errors import ContextLengthError, NumericError, QueueFullError, UsageError
 from cabochon.events import StepPlan
 from cabochon.kvcache.groups import group_layers
 from cabochon.kvcache.pages import PagePool, PageTable
@@ -249,28 +251,87 @@ class FailingModel(FakeModel):
         return logits
 
 
-@pytest.mark.parametrize(
-    ("error", "raised", "reason"),
-    [
-        (NumericError("too large"), NumericError, "error"),
-        (MemoryError(), MemoryError, "error"),
-        (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
-        (None, NumericError, "error"),
-    ],
-)
+@pytest.mark.parametrize(("error", "kept"), [(NumericError("too large"),) * 2, (MemoryError(),) * 2, (None, None)])
 def test_an_error_in_a_step_ends_its_request_and_frees_its_pages(
-    error: BaseException | None, raised: type[BaseException], reason: str
+    error: Exception | None, kept: Exception | None
 ) -> None:
     model = FailingModel(error)
     engine = engine_of(model, chunk=16)
     state, other = (engine.submit(Request(prompt_of(40, seed=n), PARAMS, 20)) for n in range(2))
     engine.step()
     engine.step()
-    with pytest.raises(raised):
-        engine.step()
+    assert [(event.request, event.finish_reason) for event in engine.step()] == [(state.number, "error")]
     engine.check_integrity()
-    assert (state.phase, state.finish_reason) == ("finished", reason)
+    assert (state.phase, state.finish_reason) == ("finished", "error")
+    assert state.error is kept if kept is not None else isinstance(state.error, NumericError)
     assert run(engine, other).tokens == expected_tokens(model, other.request)
+
+
+class SpoiltModel(FakeModel):
+    """Raises whenever a step holds a certain token, or makes its sequence's logits no numbers."""
+
+    spoilt = 77
+
+    def __init__(self, *, raises: bool) -> None:
+        super().__init__(chunk=64, pages=(40, 40))
+        self.raises = raises
+
+    def forward(self, step: StepInput) -> Float32:
+        logits = super().forward(step)
+        bad = set(step.sequences[step.ids == self.spoilt].tolist())
+        if bad and self.raises:
+            raise NumericError("too large")
+        for row, at in enumerate(step.logit_rows):
+            if step.sequences[at] in bad:
+                logits[row] = np.nan
+        return logits
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_an_error_of_one_request_is_not_its_companys(*, raises: bool) -> None:
+    model = SpoiltModel(raises=raises)
+    engine = Engine(model, pools_for(model.store), Limits(CONTEXT, model.config.vocab), chunk=64, max_running=3)
+    prompts = [(2, 9, 8), (2, 9, SpoiltModel.spoilt), (2, 7)]
+    states = [engine.submit(Request(prompt, PARAMS, 6)) for prompt in prompts]
+    for state in states:
+        run(engine, state)
+    assert isinstance(states[1].error, NumericError)
+    assert states[1].finish_reason == "error"
+    for state in (states[0], states[2]):
+        assert state.tokens == expected_tokens(model, state.request)
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_an_interruption_ends_all_and_the_pools_are_as_new(at: int) -> None:
+    """Ctrl-C may come at any line; here it comes at one of those calls that change pages."""
+    model = FakeModel(chunk=16)
+    engine = engine_of(model, chunk=16)
+    states = [engine.submit(Request(prompt_of(40, seed=n), PARAMS, 20)) for n in range(2)]
+    calls = 0
+
+    def interrupted(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        if event == "call" and frame.f_code.co_filename.endswith(("pages.py", "scheduler.py")):
+            calls += 1
+            if calls == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    def steps() -> None:
+        for _ in range(100):
+            engine.step()
+
+    sys.setprofile(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            steps()
+    finally:
+        sys.setprofile(None)
+    assert [state.finish_reason for state in states] == ["cancelled"] * 2
+    assert engine.idle
+    engine.check_integrity()
+    again = engine.submit(Request(prompt_of(40), PARAMS, 20))
+    assert run(engine, again).tokens == expected_tokens(model, again.request)
 
 
 def test_an_error_in_the_observer_ends_the_request() -> None:
@@ -279,10 +340,25 @@ def test_an_error_in_the_observer_ends_the_request() -> None:
 
     engine = engine_of(FakeModel(), observer=broken)
     state = engine.submit(Request(prompt_of(4), PARAMS, 20))
-    with pytest.raises(ValueError, match="broken"):
-        engine.step()
+    engine.step()
     assert state.finish_reason == "error"
+    assert isinstance(state.error, ValueError)
     assert engine.idle
+
+
+def test_a_full_line_takes_no_more() -> None:
+    model = FakeModel()
+    limits = Limits(CONTEXT, model.config.vocab, max_waiting=2, max_waiting_tokens=20)
+    engine = Engine(model, pools_for(model.store), limits, chunk=32)
+    first = engine.submit(Request(prompt_of(9), PARAMS, 3))
+    with pytest.raises(QueueFullError, match="9 tokens are waiting already; 12 more would be more than the 20"):
+        engine.submit(Request(prompt_of(12), PARAMS, 3))
+    engine.submit(Request(prompt_of(5), PARAMS, 3))
+    with pytest.raises(QueueFullError, match="2 requests are waiting already"):
+        engine.submit(Request(prompt_of(1), PARAMS, 3))
+    engine.step()
+    assert first.phase == "running"
+    engine.submit(Request(prompt_of(12), PARAMS, 3))
 
 
 def test_the_observer_sees_every_step() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import TypeAlias
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
-from cabochon.errors import UsageError
-from cabochon.events import RequestEvent, StepPlan
+from cabochon.errors import QueueFullError, UsageError
+from cabochon.events import RequestEvent, SequencePlan, StepPlan
 from cabochon.kvcache.pages import PagePool, PageTable, plan_pages
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.kvcache.store import KVStore
@@ -28,9 +30,10 @@ def pools_for(store: KVStore) -> tuple[PagePool, ...]:
 
 
 class Engine:
-    """Runs requests on one model. For use by one thread at a time.
+    """Runs requests on one model, together. Any thread may call anything: a step runs while others wait for its end.
 
-    Whatever ends a request, an error in a step included, its pages go back to the pools at once.
+    Whatever ends a request, an error in a step included, its pages go back to the pools at once. An interruption that
+    may have come between any two lines (Ctrl-C) ends all requests, and the pools are as new.
     """
 
     def __init__(
@@ -52,12 +55,17 @@ class Engine:
         self._model = model
         self._pools = pools
         self._groups = model.store.layout.groups
-        self._prefixes = prefixes
         self._observer = observer
         self._scheduler = Scheduler(chunk, min(max_running, chunk), pools, admit=self._take_pages, pause=self._pause)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
         self._closed = False
+        self._lock = RLock()
+        self._at_work = False
+        self._pass_tables: Sequence[PageTable] = ()
+        self._leaving: list[tuple[RequestState, FinishReason]] = []
+        self.prefixes = prefixes
+        """The prefix cache, if texts share pages."""
         self.limits = limits
         self.chunk = chunk
         for pool, pages in zip(pools, plan_pages(self._groups, limits.context, chunk), strict=True):
@@ -77,52 +85,68 @@ class Engine:
         """Whether no request is running or waiting."""
         return not self._states
 
+    @property
+    def pauses(self) -> int:
+        """How often a running request had to make room for an older one."""
+        return self._scheduler.pauses
+
     def submit(self, request: Request) -> RequestState:
         """Puts a request in line and returns its handle.
 
-        Raises as ``Limits.check``, and ``UsageError`` once the engine is closed.
+        Raises as ``Limits.check``, ``QueueFullError`` if as many requests or tokens wait already as may, and
+        ``UsageError`` once the engine is closed.
         """
-        if self._closed:
-            raise UsageError("the session is closed")
         request = self.limits.check(request)
-        state = RequestState(self._submitted, request, self._new_tables(), list(request.prompt))
-        self._submitted += 1
-        self._states[state.number] = state
-        self._scheduler.add(state)
+        with self._work():
+            if self._closed:
+                raise UsageError("the session is closed")
+            self._check_queue(len(request.prompt))
+            state = RequestState(self._submitted, request, self._new_tables(), list(request.prompt))
+            self._submitted += 1
+            self._states[state.number] = state
+            self._scheduler.add(state)
         return state
 
     def cancel(self, state: RequestState, reason: FinishReason = "cancelled") -> None:
-        """Ends a request; nothing happens if it has ended."""
-        if state.phase != "finished":
-            self._finish(state, reason)
-            self._check_if_idle()
+        """Ends a request; nothing happens if it has ended. From within a step (an observer) it ends after it."""
+        with self._work():
+            self._leaving.append((state, reason))
 
     def cancel_all(self) -> None:
         """Ends all requests."""
-        for state in self._scheduler.requests:
-            self.cancel(state)
+        with self._work():
+            self._leaving += [(state, "cancelled") for state in self._scheduler.requests]
 
     def close(self) -> None:
         """Ends all requests and takes no more."""
-        self.cancel_all()
-        self._closed = True
+        with self._work():
+            self._closed = True
+            self.cancel_all()
 
     def step(self) -> tuple[RequestEvent, ...]:
         """Runs one step; what it brought, in the order of the plan. An idle engine does nothing.
 
-        Raises what the model or the sampler raises; the requests of the step have then ended with ``error``, and hold
-        it. Others go on with the next call.
+        What a sequence's share raises (an overflow) ends its request with ``error``, which holds it; the others of the
+        step are run without it, and none is any different for it.
         """
-        plan = self._scheduler.plan()
-        if not plan.sequences:
-            return ()
-        with self._ending_requests_on_error(plan):
-            step = self._build(plan)
-            logits = self._model.forward(step)
-            if self._observer is not None:
-                self._observer(plan, step, logits)
-            tokens = self._sample(plan, logits)
-            return self._commit(plan, tokens)
+        with self._work():
+            plan = self._scheduler.plan()
+            try:
+                return self._run(plan)
+            except Exception as error:
+                if len(plan.sequences) == 1:
+                    return self._fail(plan.sequences[0], error)
+            return tuple(event for share in plan.sequences for event in self._run_alone(share))
+
+    def advance(self, state: RequestState, tokens: int) -> None:
+        """Runs steps until more than ``tokens`` tokens of a request have been chosen, or it has ended.
+
+        Where several threads wait, each in turn runs steps for all.
+        """
+        while len(state.tokens) <= tokens and state.finish_reason is None:
+            with self._lock:
+                if len(state.tokens) <= tokens and state.finish_reason is None:
+                    self.step()
 
     def hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
         """Normalised hidden states [n, D] of all ``ids``, ``rows`` of them at a time, from empty pages.
@@ -139,15 +163,37 @@ class Engine:
         for state in states:
             state.check()
         for group, pool in enumerate(self._pools):
-            pool.check_integrity([state.tables[group] for state in states])
-        if self._prefixes is not None:
-            self._prefixes.check_integrity()
+            passing = self._pass_tables[group : group + 1]
+            pool.check_integrity([*passing, *(state.tables[group] for state in states)])
+        if self.prefixes is not None:
+            self.prefixes.check_integrity()
         if sorted(state.number for state in self._scheduler.requests) != sorted(self._states):
             raise AssertionError("the scheduler's requests are not the engine's")
 
-    def _new_tables(self) -> tuple[PageTable, ...]:
-        groups = zip(self._pools, self._groups, strict=True)
-        return tuple(PageTable(pool, group.window, self.limits.context) for pool, group in groups)
+    # ---- A step -------------------------------------------------------------------------------------------------
+
+    def _run(self, plan: StepPlan) -> tuple[RequestEvent, ...]:
+        if not plan.sequences:
+            return ()
+        start = time.perf_counter()
+        step = self._build(plan)
+        logits = self._model.forward(step)
+        if self._observer is not None:
+            self._observer(plan, step, logits)
+        tokens = self._sample(plan, logits)
+        return self._commit(plan, tokens, time.perf_counter() - start)
+
+    def _run_alone(self, share: SequencePlan) -> tuple[RequestEvent, ...]:
+        try:
+            return self._run(StepPlan((share,)))
+        except Exception as error:
+            return self._fail(share, error)
+
+    def _fail(self, share: SequencePlan, error: Exception) -> tuple[RequestEvent, ...]:
+        state = self._states[share.request]
+        state.error = error
+        self._finish(state, "error")
+        return (RequestEvent(state.number, None, "error"),)
 
     def _build(self, plan: StepPlan) -> StepInput:
         parts = []
@@ -168,18 +214,18 @@ class Engine:
     def _choose(self, request: Request, logits: Float32, position: int) -> TokenOut:
         return sample(logits, request.params, position, self.limits.vocab, request.logprobs)
 
-    def _commit(self, plan: StepPlan, tokens: Sequence[TokenOut | None]) -> tuple[RequestEvent, ...]:
+    def _commit(self, plan: StepPlan, tokens: Sequence[TokenOut | None], seconds: float) -> tuple[RequestEvent, ...]:
         events = []
         for share, token in zip(plan.sequences, tokens, strict=True):
             state = self._states[share.request]
             state.computed = share.end
-            if self._prefixes is not None and state.trail is not None:
-                self._prefixes.extend(state.trail, state.ids, state.computed, state.tables)
+            state.work.count(share.rows, seconds, decoding=bool(state.tokens))
+            if self.prefixes is not None and state.trail is not None:
+                self.prefixes.extend(state.trail, state.ids, state.computed, state.tables)
             for table in state.tables:
                 table.let_go_behind(share.end)
             if token is not None:
                 events.append(self._append(state, token))
-        self._check_if_idle()
         return tuple(events)
 
     def _append(self, state: RequestState, token: TokenOut) -> RequestEvent:
@@ -192,23 +238,35 @@ class Engine:
             self._finish(state, "length")
         return RequestEvent(state.number, token, state.finish_reason)
 
-    def _finish(self, state: RequestState, reason: FinishReason) -> None:
-        self._scheduler.remove(state)
-        del self._states[state.number]
-        state.phase, state.finish_reason = "finished", reason
-        self._let_go_pages(state)
+    # ---- Requests and their pages ---------------------------------------------------------------------------------
+
+    def _check_queue(self, tokens: int) -> None:
+        waiting, limits = self._scheduler.waiting, self.limits
+        if limits.max_waiting is not None and waiting >= limits.max_waiting:
+            raise QueueFullError(f"{waiting} requests are waiting already, as many as may; try again later")
+        if (
+            limits.max_waiting_tokens is not None
+            and self._scheduler.waiting_tokens + tokens > limits.max_waiting_tokens
+        ):
+            raise QueueFullError(
+                f"{self._scheduler.waiting_tokens} tokens are waiting already; {tokens} more would be more than the"
+                f" {limits.max_waiting_tokens} that may; try again later"
+            )
+
+    def _new_tables(self) -> tuple[PageTable, ...]:
+        groups = zip(self._pools, self._groups, strict=True)
+        return tuple(PageTable(pool, group.window, self.limits.context) for pool, group in groups)
 
     def _take_pages(self, state: RequestState) -> None:
         """Pages that hold the beginning of a text already, for one that begins."""
-        if self._prefixes is not None:
-            tenant = state.request.tenant
-            state.trail, state.computed = self._prefixes.begin(state.ids, state.tables, tenant)
+        if self.prefixes is not None:
+            state.trail, state.computed = self.prefixes.begin(state.ids, state.tables, state.request.tenant)
             state.reused = state.computed
 
     def _let_go_pages(self, state: RequestState) -> None:
         """All pages of a text that ends or has to wait. Those with a name are found again as long as they are kept."""
-        if self._prefixes is not None and state.trail is not None:
-            self._prefixes.end(state.trail, checkpoint=state.phase == "finished")
+        if self.prefixes is not None and state.trail is not None:
+            self.prefixes.end(state.trail, checkpoint=state.phase == "finished")
             state.trail = None
         for table in state.tables:
             table.let_go_all()
@@ -217,36 +275,75 @@ class Engine:
         self._let_go_pages(state)
         state.computed = 0
 
-    def _check_if_idle(self) -> None:
+    def _finish(self, state: RequestState, reason: FinishReason) -> None:
+        self._scheduler.remove(state)
+        del self._states[state.number]
+        state.phase, state.finish_reason = "finished", reason
+        self._let_go_pages(state)
+
+    # ---- One at a time --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Around what changes requests and pages: one thread at a time, and nothing is left half done."""
+        with self._lock:
+            if self._at_work:  # within a step: an observer's call, or a stream that is collected
+                yield
+                return
+            self._at_work = True
+            try:
+                yield
+                self._see_off()
+            except Exception:
+                self._see_off()
+                raise
+            except BaseException:  # Ctrl-C: it may have come between any two lines
+                self._start_over()
+                raise
+            finally:
+                self._at_work = False
+
+    def _see_off(self) -> None:
+        """Ends the requests that are to leave."""
+        while self._leaving:
+            state, reason = self._leaving.pop()
+            if state.phase != "finished":
+                self._finish(state, reason)
         if self.idle:
             self.check_integrity()
 
-    @contextmanager
-    def _ending_requests_on_error(self, plan: StepPlan) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            # Ctrl-C is no fault of the request.
-            fault = error if isinstance(error, Exception) else None
-            for share in plan.sequences:
-                if share.request in self._states:
-                    state = self._states[share.request]
-                    state.error = fault
-                    self._finish(state, "cancelled" if fault is None else "error")
-            raise
+    def _start_over(self) -> None:
+        """All requests end, and nobody owns a page."""
+        for state in self._states.values():
+            state.phase, state.finish_reason, state.trail = "finished", "cancelled", None
+        for table in [*self._pass_tables, *(table for state in self._states.values() for table in state.tables)]:
+            table.forget()
+        self._states.clear()
+        self._leaving.clear()
+        self._scheduler.clear()
+        for pool in self._pools:
+            pool.clear()
+        if self.prefixes is not None:
+            self.prefixes.clear()
 
     def _hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
         tables = self._new_tables()
         try:
             for first in range(0, len(ids), rows):
-                part = ids[first : first + rows]
-                end = first + len(part)
-                for table in tables:
-                    table.grow(end)
-                step = build_step([SequenceRows(part, first, tables, range(len(part)))], self._groups)
-                yield self._model.hidden(step)
-                for table in tables:
-                    table.let_go_behind(end)
+                with self._work():
+                    hidden = self._pass(tables, ids[first : first + rows], first)
+                yield hidden
         finally:
-            for table in tables:
-                table.let_go_all()
+            with self._work():
+                for table in tables:
+                    table.let_go_all()
+                self._pass_tables = ()
+
+    def _pass(self, tables: Sequence[PageTable], ids: Sequence[int], first: int) -> Float32:
+        self._pass_tables = tables
+        for table in tables:
+            table.grow(first + len(ids))
+        hidden = self._model.hidden(build_step([SequenceRows(ids, first, tables, range(len(ids)))], self._groups))
+        for table in tables:
+            table.let_go_behind(first + len(ids))
+        return hidden

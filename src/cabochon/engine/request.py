@@ -40,6 +40,10 @@ class Limits:
     """The most tokens of a sequence, prompt and reply."""
     vocab: int
     """Ids from 0 to one less are tokens."""
+    max_waiting: int | None = None
+    """The most requests in line; None for any number."""
+    max_waiting_tokens: int | None = None
+    """The most tokens of their prompts."""
 
     def check(self, request: Request) -> Request:
         """The request in plain types, with ``max_tokens`` cut to what the context leaves.
@@ -74,6 +78,27 @@ class Limits:
         return plain
 
 
+@dataclass(slots=True)
+class Work:
+    """What has been run for a request, and the time of the steps it had a share in."""
+
+    prefill_rows: int = 0
+    """Rows until the first token was chosen; fewer than the prompt's where some were stored already."""
+    prefill_s: float = 0.0
+    decode_steps: int = 0
+    """Steps after the first token."""
+    decode_s: float = 0.0
+
+    def count(self, rows: int, seconds: float, *, decoding: bool) -> None:
+        """A step that took so long has run some rows of it."""
+        if decoding:
+            self.decode_steps += 1
+            self.decode_s += seconds
+        else:
+            self.prefill_rows += rows
+            self.prefill_s += seconds
+
+
 @dataclass(slots=True, eq=False)
 class RequestState:
     """A request in an engine, and the handle its submitter holds. Only the engine changes it."""
@@ -96,6 +121,8 @@ class RequestState:
     """Tokens chosen, without a stop id."""
     finish_reason: FinishReason | None = None
     """Why it ended; None while it has not."""
+    work: Work = field(default_factory=Work)
+    """What has been run for it."""
     error: Exception | None = None
     """What ended it with ``error``: for whoever holds this handle, when another's call ran the step."""
 

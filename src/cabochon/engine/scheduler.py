@@ -61,6 +61,11 @@ class Scheduler:
         """A request that has ended, wherever it stood."""
         (self._running if state.phase == "running" else self._waiting).remove(state)
 
+    def clear(self) -> None:
+        """There are no requests."""
+        self._running.clear()
+        self._waiting.clear()
+
     def plan(self) -> StepPlan:
         """The next step, with pages for all its rows; without sequences if nothing is to be done."""
         shares: dict[int, SequencePlan] = {}

@@ -27,13 +27,21 @@ class PagePool:
 
     def __init__(self, pages: int) -> None:
         self._owners = [0] * pages
-        self._blank = list(range(pages - 1, -1, -1))
+        self._blank: list[int] = []
         self._named: set[int] = set()
         # Kept pages, the one let go longest ago first; a protected one is only in the second.
         self._kept: OrderedDict[int, None] = OrderedDict()
         self._kept_protected: OrderedDict[int, None] = OrderedDict()
         self._protected: set[int] = set()
         self._on_reuse: Callable[[int], None] = _nobody_told
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody owns a page, and all are blank."""
+        self._owners = [0] * self.pages
+        self._blank = list(range(self.pages - 1, -1, -1))
+        for known in (self._named, self._protected, self._kept, self._kept_protected):
+            known.clear()
 
     @property
     def pages(self) -> int:
@@ -229,6 +237,11 @@ class PageTable:
     def let_go_all(self) -> None:
         """Lets go every page, the last one first: of those that are kept, a text's beginning stays longest."""
         self.cut(self._behind * PAGE)
+        self._behind = self._length = 0
+
+    def forget(self) -> None:
+        """The table is as new; what it owned has been let go by ``PagePool.clear``."""
+        self._pages[:] = NO_PAGE
         self._behind = self._length = 0
 
     def _release_up_to(self, end: int) -> None:

@@ -147,6 +147,13 @@ class PrefixCache:
             self._drop_if_unneeded(node)
         trail.nodes.clear()
 
+    def clear(self) -> None:
+        """Forgets all; the pools' pages have been let go by ``PagePool.clear``."""
+        self._nodes.clear()
+        self._checkpoints.clear()
+        for nodes in self._node_of:
+            nodes.clear()
+
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` unless nodes and pages name one another and counts are right."""
         children: dict[PrefixNode, int] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from cabochon.engine.engine import Engine
-from cabochon.engine.request import Request, RequestState
+from cabochon.engine.request import Request, RequestState, Work
 from cabochon.session.results import Chunk, Generation, Timings
 from cabochon.text.detokenizer import Detokenizer
 from cabochon.text.stop import StopStrings
@@ -24,9 +24,7 @@ class _Record:
     tokens: list[TokenOut] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     first_token_s: float | None = None
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    decoded: int = 0
+    work: Work = field(default_factory=Work)
 
 
 class Stream(Iterator[Chunk]):
@@ -67,6 +65,7 @@ class Stream(Iterator[Chunk]):
     def result(self) -> Generation:
         """All that has been streamed; ``cancelled`` is the reason of one that goes on or was closed early."""
         record, request = self._record, self._request
+        work = record.work
         asked = request.logprobs is not None
         return Generation(
             text="".join(record.texts),
@@ -78,8 +77,8 @@ class Stream(Iterator[Chunk]):
             timings=Timings(
                 load_s=self._load_s,
                 first_token_s=record.first_token_s,
-                prefill_tokens_per_s=_rate(len(request.prompt), record.prefill_s) if record.first_token_s else None,
-                decode_tokens_per_s=_rate(record.decoded, record.decode_s),
+                prefill_tokens_per_s=_rate(work.prefill_rows, work.prefill_s) if record.first_token_s else None,
+                decode_tokens_per_s=_rate(work.decode_steps, work.decode_s),
             ),
             seed=request.params.seed,
         )
@@ -90,10 +89,12 @@ def _run(
 ) -> Generator[Chunk, None, None]:
     start = time.perf_counter()
     state = engine.submit(request)
+    record.work = state.work
     try:
         while record.finish_reason is None:
-            while len(state.tokens) == len(record.tokens) and state.finish_reason is None:
-                _timed_step(engine, state, record, start)
+            engine.advance(state, len(record.tokens))
+            if record.first_token_s is None:
+                record.first_token_s = time.perf_counter() - start
             if state.error is not None:
                 raise state.error
             chunk = _next_chunk(engine, state, detokenizer, stops, record)
@@ -104,26 +105,6 @@ def _run(
         engine.cancel(state)
         # An error in a step has given the reason; a stream that is left early has none yet.
         record.finish_reason = record.finish_reason or state.finish_reason
-
-
-def _timed_step(engine: Engine, state: RequestState, record: _Record, start: float) -> None:
-    computed, chosen, unfinished, before = state.computed, len(state.tokens), engine.unfinished, time.perf_counter()
-    try:
-        engine.step()
-    except Exception:
-        if state.finish_reason is None and engine.unfinished < unfinished:
-            return  # another request failed; its own stream will tell
-        raise
-    now = time.perf_counter()
-    if state.computed == computed:
-        return  # another request's turn, and its time
-    if chosen == 0:
-        record.prefill_s += now - before
-        if state.tokens or state.finish_reason is not None:
-            record.first_token_s = now - start
-    elif len(state.tokens) > chosen:
-        record.decode_s += now - before
-        record.decoded += len(state.tokens) - chosen
 
 
 def _next_chunk(

@@ -1,0 +1,187 @@
+"""Random mixes of requests on random tiny models, and what each of them gives alone.
+
+A case is made of a seed and nothing else. Its engine has few pages, filled with NaN beforehand; requests arrive at
+random steps, wait, are cut into pieces, make room for one another, begin again, share pages with texts that begin
+alike, go on from one another's replies, and are cancelled. ``run_case`` raises ``AssertionError`` unless every token and
+log-probability is that of the request alone, from empty pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from cabochon.engine.engine import Engine
+from cabochon.engine.request import Limits, Request, RequestState
+from cabochon.kvcache.pages import PagePool, plan_pages
+from cabochon.kvcache.prefix import PrefixCache
+from cabochon.kvcache.store import KVStore
+from cabochon.model.layout import kv_layout
+from cabochon.model.native_model import NativeModel, build_native_model
+from cabochon.ops.machine import available_instruction_sets
+from cabochon.testing.steps import poison
+from cabochon.testing.tiny import tiny_config, tiny_tensors, tiny_weights
+from cabochon.types import KVType, SamplingParams, WeightType
+
+MODELS = 48
+"""So many random models are drawn from."""
+
+CONTEXT = 160
+MOST_ROWS = 96
+SPARE = 14
+"""Pages of each group that an engine may have beyond the least."""
+
+
+@cache
+def model_of(number: int) -> NativeModel:
+    """One of the random models: its shape, cache and machine."""
+    draw = Random(1000 + number)
+    kv_heads = draw.choice([1, 2, 3])
+    config = tiny_config(
+        layers=draw.choice([1, 2, 3, 4, 5]),
+        pattern=draw.choice([1, 2, 3, 6]),
+        window=draw.randint(4, 16) if draw.random() < 0.7 else draw.randint(17, 50),
+        hidden=32,
+        ffn=64,
+        vocab=131,
+        head_dim=32,
+        heads=kv_heads * draw.choice([1, 2]),
+        kv_heads=kv_heads,
+    )
+    kinds = draw.choice([WeightType.F32, WeightType.Q8_0, WeightType.Q4_0, WeightType.F16])
+    kv_type: KVType = draw.choice(["f16", "f16", "bf16", "f32", "int8"])
+    layout = kv_layout(config)
+    pages = [count + SPARE for count in plan_pages(layout.groups, CONTEXT, MOST_ROWS)]
+    return build_native_model(
+        config,
+        tiny_tensors(config, tiny_weights(config, seed=number), kinds),
+        KVStore(layout, pages, kv_type),
+        threads=1 + number % 2,
+        isa=available_instruction_sets()[number % len(available_instruction_sets())],
+        max_rows=MOST_ROWS,
+    )
+
+
+@dataclass
+class Planned:
+    """A request of a case; its prompt is known when what it goes on from has ended."""
+
+    begins: tuple[int, ...]
+    own: tuple[int, ...]
+    after: int | None
+    """The number of the request whose whole text it goes on from."""
+    arrives: int
+    cancelled: int | None
+    params: SamplingParams
+    max_tokens: int
+    stop_ids: frozenset[int]
+    tenant: str
+
+
+def planned(draw: Random) -> list[Planned]:
+    """The requests of a case; every second one begins as another does, or goes on from it."""
+
+    def ids(n: int) -> tuple[int, ...]:
+        return tuple(draw.randint(3, 130) for _ in range(n))
+
+    beginnings = [ids(n) for n in (33, 64, 90)]
+    plans = []
+    for number in range(draw.randint(1, 6)):
+        after = draw.randrange(number) if number and draw.random() < 0.3 else None
+        begins = draw.choice(beginnings) if after is None and draw.random() < 0.7 else ()
+        plans.append(
+            Planned(
+                begins=begins[: draw.choice([len(begins), draw.randint(0, len(begins))])],
+                own=ids(draw.randint(1, 20)),
+                after=after,
+                arrives=draw.choice([0, draw.randint(0, 60)]),
+                cancelled=draw.randint(0, 40) if draw.random() < 0.2 else None,
+                params=SamplingParams(
+                    temperature=draw.choice([0.0, 0.8, 2.0]), top_k=draw.choice([0, 5, 64]), seed=draw.getrandbits(64)
+                ),
+                max_tokens=draw.randint(1, 12),
+                stop_ids=frozenset(draw.choice([(), (7, 8, 9)])),
+                tenant=draw.choice(["", "", "", "another"]),
+            )
+        )
+    return plans
+
+
+def engine_of(draw: Random, model: NativeModel) -> Engine:
+    """An engine with as few pages as can be, or a little more."""
+    groups = model.store.layout.groups
+    chunk = draw.choice([1, draw.randint(2, 12), draw.randint(13, MOST_ROWS)])
+    spare = draw.choice([0, draw.randint(0, SPARE)])
+    pools = [PagePool(pages + spare) for pages in plan_pages(groups, CONTEXT, chunk)]
+    prefixes = PrefixCache(groups, pools, "tiny", draw.randint(0, 8)) if draw.random() < 0.8 else None
+    limits = Limits(CONTEXT, model.config.vocab)
+    return Engine(model, pools, limits, chunk=chunk, max_running=draw.randint(1, 5), prefixes=prefixes)
+
+
+def alone(model: NativeModel, request: Request) -> RequestState:
+    """The request by itself, from empty pages, without reuse."""
+    poison(model.store)
+    pools = [PagePool(pages) for pages in model.store.pages]
+    engine = Engine(model, pools, Limits(CONTEXT, model.config.vocab), chunk=MOST_ROWS)
+    state = engine.submit(request)
+    while not engine.idle:
+        engine.step()
+    return state
+
+
+def run_case(seed: int) -> Counter[str]:
+    """Runs one case; how often things happened in it that are worth having happened."""
+    draw = Random(seed)
+    model = model_of(draw.randrange(MODELS))
+    plans = planned(draw)
+    poison(model.store)
+    engine = engine_of(draw, model)
+    states = _run_together(engine, plans)
+    for number, state in states.items():
+        want = alone(model, state.request)
+        got = [(token.token_id, token.logprob, token.top) for token in state.tokens]
+        right = [(token.token_id, token.logprob, token.top) for token in want.tokens]
+        if state.finish_reason == "cancelled":
+            right = right[: len(got)]
+        elif state.finish_reason != want.finish_reason:
+            raise AssertionError(f"case {seed}, request {number}: ended with {state.finish_reason}")
+        if got != right:
+            raise AssertionError(f"case {seed}, request {number}: {got} is not what it gives alone, {right}")
+    happened = Counter(cases=1, requests=len(states), pauses=engine.pauses)
+    if engine.prefixes is not None:
+        counters = engine.prefixes.counters
+        happened.update(hits=counters.hits, tokens_reused=counters.tokens_reused, evictions=counters.evictions)
+    return happened
+
+
+def _run_together(engine: Engine, plans: list[Planned]) -> dict[int, RequestState]:
+    states: dict[int, RequestState] = {}
+    for step in range(5000):
+        for number, plan in enumerate(plans):
+            if number not in states and plan.arrives <= step:
+                request = _request(plan, states)
+                if request is not None:
+                    states[number] = engine.submit(request)
+        if engine.idle and len(states) == len(plans):
+            return states
+        engine.step()
+        engine.check_integrity()
+        for number, state in states.items():
+            if plans[number].cancelled == step:
+                engine.cancel(state)
+    raise AssertionError("the requests do not end")
+
+
+def _request(plan: Planned, states: dict[int, RequestState]) -> Request | None:
+    """The request of a plan, or None while what it goes on from has not ended."""
+    before: tuple[int, ...] = (2, *plan.begins)
+    if plan.after is not None:
+        earlier = states.get(plan.after)
+        if earlier is None or earlier.finish_reason is None:
+            return None
+        before = tuple(earlier.ids)
+    room = CONTEXT - 1 - len(plan.own)
+    prompt = (*before[:room], *plan.own)
+    return Request(prompt, plan.params, plan.max_tokens, plan.stop_ids, logprobs=1, tenant=plan.tenant)
