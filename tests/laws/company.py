@@ -2,7 +2,7 @@
 
 A case is made of a seed and nothing else. Its engine has few pages, filled with NaN beforehand; requests arrive at
 random steps, wait, are cut into pieces, make room for one another, begin again, share pages with texts that begin
-alike, go on from one another's replies, and are cancelled. ``run_case`` raises ``AssertionError`` unless every token and
+alike, go on from one another's replies, and are cancelled. ``run_case`` raises ``AssertionError`` unless each token and
 log-probability is that of the request alone, from empty pages.
 """
 
