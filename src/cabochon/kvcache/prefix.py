@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cabochon.kvcache.groups import KVGroup
-from cabochon.kvcache.pages import NO_PAGE, PagePool, PageTable, pages_of
+from cabochon.kvcache.pages import NO_PAGE, PagePool, PageTable
 from cabochon.types import PAGE
 
 
@@ -268,8 +268,3 @@ def page_name(parent: bytes, ids: Sequence[int]) -> bytes:
 
 def _is_child(node: PrefixNode, parent: PrefixNode, ids: tuple[int, ...]) -> bool:
     return node.parent is parent and node.ids == ids
-
-
-def checkpoint_pages_of(groups: Sequence[KVGroup], checkpoints: int) -> int:
-    """Protected pages of a sliding group that so many checkpoints take."""
-    return checkpoints * max((pages_of(g.window) + 1 for g in groups if g.window is not None), default=0)

@@ -12,8 +12,9 @@ from cabochon.checkpoint.demo import Progress
 from cabochon.checkpoint.dequantize import dequantize
 from cabochon.checkpoint.load import Checkpoint, load_checkpoint
 from cabochon.errors import RunError, UsageError, shown
-from cabochon.kvcache.pages import plan_pages
-from cabochon.kvcache.store import KVStore, page_bytes
+from cabochon.kvcache.groups import KVLayout
+from cabochon.kvcache.plan import MemoryPlan, plan_memory
+from cabochon.kvcache.store import KVStore
 from cabochon.model.config import GemmaConfig
 from cabochon.model.layout import kv_layout
 from cabochon.model.model import Model
@@ -31,6 +32,12 @@ from cabochon.types import Activations, BackendName, KVType
 CONTEXT = 4096
 """Tokens that memory is reserved for unless told otherwise, or the model's context if less."""
 
+CHECKPOINTS = 4
+"""Places to go on from that are protected in sliding layers, for each running request."""
+
+MAX_RUNNING = 4096
+"""More would be a slip of the hand."""
+
 CHUNK = 512
 """Rows of a prompt in one step, at most."""
 
@@ -44,6 +51,9 @@ def load(
     chunk: int | None = None,
     activations: Activations = "int8x2",
     kv_type: KVType = "f16",
+    max_running: int = 1,
+    kv_memory: int | None = None,
+    prefix_cache: bool = True,
     whole_context: bool = False,
     progress: Progress | None = None,
 ) -> Session:
@@ -53,9 +63,11 @@ def load(
     CPU threads, by default the physical cores this process may use. Memory for ``context`` tokens is reserved now:
     4,096 by default, or the model's own context if that is less. ``chunk`` rows of a prompt are run at a time; it
     changes speed and memory, but no result. ``activations`` is how values enter the native backend's products with
-    quantised weights, and ``kv_type`` how keys and values are stored. ``whole_context`` makes room for steps of as many
-    rows as the context has tokens, which ``verify`` needs. ``progress`` is told (done, in all) while work is under way
-    that may take long.
+    quantised weights, and ``kv_type`` how keys and values are stored. ``max_running`` is the most generations that run
+    together; ``kv_memory`` the bytes of keys and values, by default what so many whole contexts take. With
+    ``prefix_cache`` texts that begin alike share what is stored of their beginning. ``whole_context`` makes room for
+    steps of as many rows as the context has tokens, which ``verify`` needs. ``progress`` is told (done, in all) while
+    work is under way that may take long.
 
     Raises:
         UsageError: an argument cannot be; the message names it.
@@ -74,6 +86,10 @@ def load(
         threads = whole_number("threads", threads, at_least=1, at_most=MAX_THREADS)
     if context is not None:
         context = whole_number("context", context, at_least=1)
+    max_running = whole_number("max_running", max_running, at_least=1, at_most=MAX_RUNNING)
+    if kv_memory is not None:
+        kv_memory = whole_number("kv_memory", kv_memory, at_least=1)
+    prefix_cache = true_or_false("prefix_cache", prefix_cache)
     whole_context = true_or_false("whole_context", whole_context)
     if progress is not None and not callable(progress):
         raise UsageError(f"progress must be a function of (bytes done, bytes in all), not {shown(progress)}")
@@ -83,7 +99,17 @@ def load(
     rows = context if whole_context else chunk
     defaults = sampling_from_gguf(checkpoint.sampling)
     vocabulary = read_vocabulary(checkpoint.tokenizer)
-    store = _store(checkpoint.config, context, rows, kv_type)
+    layout = kv_layout(checkpoint.config)
+    plan = plan_memory(
+        layout.groups,
+        kv_type,
+        context=context,
+        chunk=rows,
+        running=max_running,
+        checkpoints=CHECKPOINTS * max_running if prefix_cache else 0,
+        kv_memory=kv_memory,
+    )
+    store = _store(layout, plan, kv_type)
     build: Callable[[Checkpoint, KVStore], Model] = (
         partial(_torch_model, threads=threads)
         if backend == "torch"
@@ -101,6 +127,8 @@ def load(
         name=checkpoint.name,
         load_s=time.perf_counter() - start,
         defaults=defaults,
+        max_running=max_running,
+        checkpoint_pages=plan.checkpoint_pages if prefix_cache else None,
     )
 
 
@@ -117,15 +145,13 @@ def _context(config: GemmaConfig, asked: int | None) -> int:
     return asked
 
 
-def _store(config: GemmaConfig, context: int, rows: int, kv_type: KVType) -> KVStore:
-    layout = kv_layout(config)
-    pages = plan_pages(layout.groups, context, rows)
+def _store(layout: KVLayout, plan: MemoryPlan, kv_type: KVType) -> KVStore:
     try:
-        return KVStore(layout, pages, kv_type)
+        return KVStore(layout, plan.pages, kv_type)
     except MemoryError:
-        size = sum(page_bytes(group, kv_type) * n for group, n in zip(layout.groups, pages, strict=True))
         raise RunError(
-            f"no memory for {size / 2**20:,.0f} MiB of keys and values for {context} tokens; ask for a smaller context"
+            f"no memory for {plan.nbytes / 2**20:,.0f} MiB of keys and values ({'; '.join(plan.arithmetic)}); ask for a"
+            " smaller context or fewer running requests"
         ) from None
 
 

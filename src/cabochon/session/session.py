@@ -12,6 +12,7 @@ from types import TracebackType
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request
 from cabochon.errors import ContextLengthError, UsageError, shown
+from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
@@ -45,8 +46,14 @@ class Session:
         name: str = "",
         load_s: float = 0.0,
         defaults: SamplingParams | None = None,
+        max_running: int = 1,
+        checkpoint_pages: int | None = None,
     ) -> None:
-        """``model`` takes ``rows`` rows a step (``chunk`` unless given); its store's pages were planned for them."""
+        """``model`` takes ``rows`` rows a step (``chunk`` unless given); its store's pages were planned for them.
+
+        ``max_running`` generations run together. With ``checkpoint_pages`` (see ``kvcache/prefix.py``) texts share what
+        is stored of their beginnings.
+        """
         self.tokenizer = tokenizer
         self.chunk = chunk
         self.rows = rows or chunk
@@ -62,7 +69,15 @@ class Session:
         """The model's description."""
         self._pools = pools_for(model.store)
         self._model: Model | None = model
-        self._engine: Engine | None = self.new_engine()
+        groups = model.store.layout.groups
+        self._engine: Engine | None = Engine(
+            model,
+            self._pools,
+            self.limits,
+            chunk=chunk,
+            max_running=max_running,
+            prefixes=None if checkpoint_pages is None else PrefixCache(groups, self._pools, name, checkpoint_pages),
+        )
 
     def __enter__(self) -> Session:
         return self
@@ -88,7 +103,7 @@ class Session:
         return self._engine is None or self._engine.idle
 
     def new_engine(self, observer: Observer | None = None) -> Engine:
-        """Another engine over the same pages. Only one may have unfinished requests at a time."""
+        """Another engine over the same pages, without reuse. Only one may have unfinished requests at a time."""
         return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
 
     def close(self) -> None:
