@@ -18,12 +18,24 @@ class SequencePlan:
     rows: int
     """How many positions are run."""
     samples: bool
-    """Whether the last row's logits are wanted: nothing of the sequence is left to run after it."""
+    """Whether logits are wanted, and a token: nothing that is known of the sequence is left to run after it."""
+    guesses: tuple[int, ...] = ()
+    """Ids of the last rows where they are guesses; a token is chosen after each as long as they are right."""
 
     @property
     def end(self) -> int:
-        """Position after the last row: what the sampled token's will be."""
+        """Position after the last row."""
         return self.first + self.rows
+
+    @property
+    def logits(self) -> int:
+        """How many rows' logits are wanted: those of the last ones."""
+        return len(self.guesses) + 1 if self.samples else 0
+
+    @property
+    def known(self) -> int:
+        """Rows that are no guesses: the token sampled after them has position ``first + known``."""
+        return self.rows - len(self.guesses)
 
 
 @dataclass(frozen=True, slots=True)

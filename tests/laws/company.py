@@ -117,7 +117,8 @@ def engine_of(draw: Random, model: NativeModel) -> Engine:
     pools = [PagePool(pages + spare) for pages in plan_pages(groups, CONTEXT, chunk)]
     prefixes = PrefixCache(groups, pools, "tiny", draw.randint(0, 8)) if draw.random() < 0.8 else None
     limits = Limits(CONTEXT, model.config.vocab)
-    return Engine(model, pools, limits, chunk=chunk, max_running=draw.randint(1, 5), prefixes=prefixes)
+    running, speculate = draw.randint(1, 5), draw.choice([0, 0, 1, 3, 8])
+    return Engine(model, pools, limits, chunk=chunk, max_running=running, prefixes=prefixes, speculate=speculate)
 
 
 def alone(model: NativeModel, request: Request) -> RequestState:
@@ -149,7 +150,8 @@ def run_case(seed: int) -> Counter[str]:
             raise AssertionError(f"case {seed}, request {number}: ended with {state.finish_reason}")
         if got != right:
             raise AssertionError(f"case {seed}, request {number}: {got} is not what it gives alone, {right}")
-    happened = Counter(cases=1, requests=len(states), pauses=engine.pauses)
+    tokens, steps = (sum(n) for n in zip(*((len(s.tokens), s.work.decode_steps) for s in states.values()), strict=True))
+    happened = Counter(cases=1, requests=len(states), pauses=engine.pauses, tokens=tokens, decode_steps=steps)
     if engine.prefixes is not None:
         counters = engine.prefixes.counters
         happened.update(hits=counters.hits, tokens_reused=counters.tokens_reused, evictions=counters.evictions)

@@ -9,6 +9,7 @@ from threading import RLock
 from typing import TypeAlias
 
 from cabochon.engine.batch import SequenceRows, build_step
+from cabochon.engine.draft import Drafter
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
 from cabochon.errors import QueueFullError, UsageError
@@ -45,10 +46,12 @@ class Engine:
         chunk: int,
         max_running: int = 1,
         prefixes: PrefixCache | None = None,
+        speculate: int = 0,
         observer: Observer | None = None,
     ) -> None:
         """``chunk`` is the most rows of a step, of all sequences together, and ``max_running`` the most sequences that
         run at a time, no more than rows. ``prefixes``, over the same pools, lets texts that begin alike share pages.
+        ``speculate`` is the most tokens of a text that are guessed from the text itself and tried in one step.
 
         Raises ``UsageError`` if the pools are too small for one sequence of the whole context.
         """
@@ -56,6 +59,7 @@ class Engine:
         self._pools = pools
         self._groups = model.store.layout.groups
         self._observer = observer
+        self._speculate = speculate
         self._scheduler = Scheduler(chunk, min(max_running, chunk), pools, admit=self._take_pages, pause=self._pause)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
@@ -101,7 +105,8 @@ class Engine:
             if self._closed:
                 raise UsageError("the session is closed")
             self._check_queue(len(request.prompt))
-            state = RequestState(self._submitted, request, self._new_tables(), list(request.prompt))
+            ids, drafter = list(request.prompt), Drafter(self._speculate)
+            state = RequestState(self._submitted, request, self._new_tables(), ids, drafter)
             self._submitted += 1
             self._states[state.number] = state
             self._scheduler.add(state)
@@ -199,44 +204,54 @@ class Engine:
         parts = []
         for share in plan.sequences:
             state = self._states[share.request]
-            logit_rows = [share.rows - 1] if share.samples else []
-            parts.append(SequenceRows(state.ids[share.first : share.end], share.first, state.tables, logit_rows))
+            ids = [*state.ids[share.first : share.first + share.known], *share.guesses]
+            logit_rows = range(share.rows - share.logits, share.rows)
+            parts.append(SequenceRows(ids, share.first, state.tables, logit_rows))
         return build_step(parts, self._groups)
 
-    def _sample(self, plan: StepPlan, logits: Float32) -> list[TokenOut | None]:
-        """For each sequence of the plan its token, or None in the middle of a prompt."""
+    def _sample(self, plan: StepPlan, logits: Float32) -> list[list[TokenOut]]:
+        """For each sequence of the plan the tokens chosen: none in the middle of a prompt."""
         rows = iter(logits)
-        return [
-            self._choose(self._states[share.request].request, next(rows), share.end) if share.samples else None
-            for share in plan.sequences
-        ]
+        return [self._choose(share, [next(rows) for _ in range(share.logits)]) for share in plan.sequences]
 
-    def _choose(self, request: Request, logits: Float32, position: int) -> TokenOut:
-        return sample(logits, request.params, position, self.limits.vocab, request.logprobs)
+    def _choose(self, share: SequencePlan, logits: Sequence[Float32]) -> list[TokenOut]:
+        """One token, and one more after each guess that was right."""
+        request, tokens = self._states[share.request].request, list[TokenOut]()
+        for row, guess in zip(logits, (*share.guesses, None), strict=False):
+            position = share.first + share.known + len(tokens)
+            tokens.append(sample(row, request.params, position, self.limits.vocab, request.logprobs))
+            if tokens[-1].token_id != guess or guess in request.stop_ids:
+                break
+        return tokens
 
-    def _commit(self, plan: StepPlan, tokens: Sequence[TokenOut | None], seconds: float) -> tuple[RequestEvent, ...]:
+    def _commit(self, plan: StepPlan, tokens: Sequence[Sequence[TokenOut]], seconds: float) -> tuple[RequestEvent, ...]:
         events = []
-        for share, token in zip(plan.sequences, tokens, strict=True):
-            state = self._states[share.request]
-            state.computed = share.end
+        for share, chosen in zip(plan.sequences, tokens, strict=True):
+            state, right = self._states[share.request], max(len(chosen) - 1, 0)
             state.work.count(share.rows, seconds, decoding=bool(state.tokens))
-            if self.prefixes is not None and state.trail is not None:
-                self.prefixes.extend(state.trail, state.ids, state.computed, state.tables)
-            for table in state.tables:
-                table.let_go_behind(share.end)
-            if token is not None:
-                events.append(self._append(state, token))
+            state.drafter.learn(len(share.guesses), right)
+            appended = [self._append(state, token) for token in chosen]
+            self._stored(state, share.first + share.known + right)
+            if appended and appended[-1].finish_reason is not None:
+                self._finish(state, appended[-1].finish_reason)
+            events += appended
         return tuple(events)
 
     def _append(self, state: RequestState, token: TokenOut) -> RequestEvent:
         if token.token_id in state.request.stop_ids:
-            self._finish(state, "stop")
             return RequestEvent(state.number, None, "stop")
         state.tokens.append(token)
         state.ids.append(token.token_id)
-        if len(state.tokens) == state.request.max_tokens:
-            self._finish(state, "length")
-        return RequestEvent(state.number, token, state.finish_reason)
+        full = len(state.tokens) == state.request.max_tokens
+        return RequestEvent(state.number, token, "length" if full else None)
+
+    def _stored(self, state: RequestState, computed: int) -> None:
+        """Keys and values of the first ``computed`` ids are stored."""
+        state.computed = computed
+        if self.prefixes is not None and state.trail is not None:
+            self.prefixes.extend(state.trail, state.ids, computed, state.tables)
+        for table in state.tables:
+            table.let_go_behind(computed)
 
     # ---- Requests and their pages ---------------------------------------------------------------------------------
 

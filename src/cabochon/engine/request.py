@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cabochon.engine.draft import Drafter
 from cabochon.errors import ContextLengthError, UsageError
 from cabochon.kvcache.pages import PageTable
 from cabochon.kvcache.prefix import PrefixTrail
@@ -110,6 +111,7 @@ class RequestState:
     """[P] its pages in each group."""
     ids: list[int]
     """The prompt and the tokens chosen so far."""
+    drafter: Drafter
     trail: PrefixTrail | None = None
     """Its way through the prefix cache, while it runs."""
     computed: int = 0

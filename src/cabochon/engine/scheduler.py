@@ -9,6 +9,9 @@ from cabochon.engine.request import RequestState
 from cabochon.events import SequencePlan, StepPlan
 from cabochon.kvcache.pages import PagePool, PageTable
 
+FEW_ROWS = 8
+"""Rows, guesses included, that decoding takes hardly longer than one: weights are read from memory once for all."""
+
 Change = Callable[[RequestState], None]
 
 
@@ -71,22 +74,29 @@ class Scheduler:
         shares: dict[int, SequencePlan] = {}
         budget = self._token_budget
         for state in sorted(self._running, key=lambda state: state.left > 1):
-            rows = min(state.left, budget)
-            if state.phase == "running" and rows and self._make_room(state, state.computed + rows, shares):
-                shares[state.number] = _share(state, rows)
+            share = _share(state, budget, self._guesses(state, budget))
+            if state.phase == "running" and share.rows and self._make_room(state, share.end, shares):
+                shares[state.number] = share
                 budget = self._token_budget - sum(share.rows for share in shares.values())
         while self._waiting and len(self._running) < self._max_running and budget:
             state = self._waiting[0]
             self._admit(state)
-            rows = min(state.left, budget)
-            if not self._fits(state, rows):
+            share = _share(state, budget)
+            if not self._fits(state, share.rows):
                 self._pause(state)
                 break
             self._begin(state)
-            _grow(state.tables, state.computed + rows)
-            shares[state.number] = _share(state, rows)
-            budget -= rows
+            _grow(state.tables, share.end)
+            shares[state.number] = share
+            budget -= share.rows
         return StepPlan(tuple(shares.values()))
+
+    def _guesses(self, state: RequestState, budget: int) -> tuple[int, ...]:
+        """Guesses at the tokens after the last one, where few rows run."""
+        if state.left > 1 or not state.tokens:
+            return ()
+        room = min(budget, FEW_ROWS // len(self._running), state.request.max_tokens - len(state.tokens))
+        return state.drafter.draft(state.ids, room - 1)
 
     def _begin(self, state: RequestState) -> None:
         self._waiting.popleft()
@@ -120,5 +130,7 @@ def _grow(tables: Sequence[PageTable], end: int) -> None:
         table.grow(end)
 
 
-def _share(state: RequestState, rows: int) -> SequencePlan:
-    return SequencePlan(state.number, state.computed, rows, samples=rows == state.left)
+def _share(state: RequestState, budget: int, guesses: tuple[int, ...] = ()) -> SequencePlan:
+    """The next rows of a request, as many as the budget has."""
+    known = min(state.left, budget)
+    return SequencePlan(state.number, state.computed, known + len(guesses), known == state.left, guesses)
