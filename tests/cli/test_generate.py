@@ -58,11 +58,13 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     assert asked == {"prompt": [2, 5], "max_tokens": MAX_TOKENS, "stop": (), "ignore_eos": False, **sampling}
 
     model = "--backend torch --threads 3 --context 77 --chunk 9 --activations int8 --kv-type bf16"
+    engine = "--max-running 3 --kv-memory 64M --speculate 4"
     sampled = "--max-tokens 5 --temperature 0.5 --top-k 7 --top-p 0.25 --min-p 0.125 --seed 18446744073709551615"
     run(
         "generate",
         "a",
         *model.split(),
+        *engine.split(),
         *sampled.split(),
         "--stop",
         "x",
@@ -74,6 +76,7 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     )
     assert {key: loaded[key] for key in loaded if key not in ("model", "progress", "whole_context")} == {
         "backend": "torch", "threads": 3, "context": 77, "chunk": 9, "activations": "int8", "kv_type": "bf16",
+        "max_running": 3, "kv_memory": 64 << 20, "speculate": 4,
     }  # fmt: skip
     assert asked == {
         "prompt": "a", "max_tokens": 5, "temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from cabochon.cli import stdio
 from cabochon.cli.help import Command
+from cabochon.cli.lines import run_lines
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
+    EngineOptions,
     ModelOptions,
     SamplingOptions,
     as_json,
+    engine_options,
     ignore_eos,
     max_tokens,
     model_options,
@@ -23,7 +25,9 @@ from cabochon.cli.options import (
     whole,
 )
 from cabochon.cli.prompt import Prompt, prompt_input
+from cabochon.cli.report import generation_report
 from cabochon.cli.tokens import token_table
+from cabochon.errors import RunError, UsageError
 from cabochon.session import Generation, Session
 
 
@@ -50,7 +54,17 @@ Examples:
     metavar="N",
     help="Log-probability of each token, and of the N most probable in its place.",
 )
+@click.option(
+    "--input",
+    "lines",
+    metavar="FILE",
+    help="Many prompts instead of one: on each line a JSON object with prompt or ids, options and an id.",
+)
+@click.option(
+    "--output", metavar="FILE", help="Where the results of --input go, a line each. It goes on where it ended."
+)
 @as_json
+@engine_options
 @model_options
 def command(
     prompt: Prompt,
@@ -59,18 +73,36 @@ def command(
     stop: tuple[str, ...],
     ignore_eos: bool,
     logprobs: int | None,
+    lines: str | None,
+    output: str | None,
     as_json: bool,
+    engine: EngineOptions,
     model: ModelOptions,
 ) -> None:
     """Continue a text.
 
     The continuation goes to standard output as it comes, with one newline after it; figures follow on standard error.
     Ctrl-C ends it and keeps what there is.
+
+    With --input and --output it runs many prompts, as many together as --max-running says, and each gives the text that
+    it gives alone.
     """
-    session = load_session(model)
-    stream = session.stream(
-        prompt, max_tokens=max_tokens, **asdict(sampling), stop=stop, ignore_eos=ignore_eos, logprobs=logprobs
-    )
+    options = {
+        "max_tokens": max_tokens,
+        **asdict(sampling),
+        "stop": stop,
+        "ignore_eos": ignore_eos,
+        "logprobs": logprobs,
+    }
+    if (lines is None) != (output is None):
+        raise UsageError("--input and --output go together: many prompts, and where their results go")
+    session = load_session(model, engine=engine)
+    if lines is not None and output is not None:
+        failed = run_lines(session, lines, output, options)
+        if failed:
+            raise RunError(f"{failed} lines ended with an error; see {output}")
+        return
+    stream = session.stream(prompt, **options)
     try:
         with stream:
             for chunk in stream:
@@ -79,31 +111,16 @@ def command(
     except KeyboardInterrupt:
         if not stream.result.token_ids:
             raise
-    sampled = (session.defaults.temperature if sampling.temperature is None else sampling.temperature) > 0
     if as_json:
-        stdio.write_json(_report(stream.result, session, sampled))
+        stdio.write_json(generation_report(stream.result, session))
         return
     stdio.write("\n")
-    stdio.note(_figures(stream.result, sampled))
+    stdio.note(_figures(stream.result))
     if stream.result.logprobs is not None:
         stdio.note(_logprob_table(stream.result, session))
 
 
-def _report(result: Generation, session: Session, sampled: bool) -> dict[str, Any]:
-    report = {
-        "text": result.text,
-        "token_ids": result.token_ids,
-        "logprobs": result.logprobs,
-        "finish_reason": result.finish_reason,
-        "prompt_tokens": result.prompt_tokens,
-        "timings": asdict(result.timings),
-        "model": session.name,
-        "seed": result.seed if sampled else None,
-    }
-    return report if result.top is None else {**report, "top": result.top}
-
-
-def _figures(result: Generation, sampled: bool) -> str:
+def _figures(result: Generation) -> str:
     timings = result.timings
     rows = [
         ("prompt", f"{result.prompt_tokens} tokens{_at(timings.prefill_tokens_per_s)}"),
@@ -113,7 +130,7 @@ def _figures(result: Generation, sampled: bool) -> str:
     if timings.first_token_s is not None:
         rows.append(("first token", f"after {timings.first_token_s:.3f} s"))
     rows.append(("ended by", result.finish_reason))
-    if sampled:
+    if result.sampled:
         rows.append(("seed", str(result.seed)))
     # A line between text and figures where one terminal shows both.
     gap = "\n" if sys.stdout is not None and sys.stdout.isatty() else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cabochon.cli.options import ModelOptions
+from cabochon.cli.options import EngineOptions, ModelOptions
 from cabochon.cli.progress import loading_bar
 from cabochon.session import Session, load
 
 
-def load_session(options: ModelOptions, *, whole_context: bool = False) -> Session:
+def load_session(options: ModelOptions, *, engine: EngineOptions | None = None, whole_context: bool = False) -> Session:
     """The session that the options ask for; raises as ``cabochon.load``."""
     with loading_bar() as progress:
         return load(
@@ -18,6 +18,9 @@ def load_session(options: ModelOptions, *, whole_context: bool = False) -> Sessi
             chunk=options.chunk,
             activations=options.activations,
             kv_type=options.kv_type,
+            max_running=1 if engine is None else engine.max_running,
+            kv_memory=None if engine is None else engine.kv_memory,
+            speculate=0 if engine is None else engine.speculate,
             whole_context=whole_context,
             progress=progress,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
@@ -16,6 +17,7 @@ import click
 
 from cabochon.ops.cpus import MAX_THREADS
 from cabochon.sampling.params import MAX_SEED
+from cabochon.session.loading import MAX_GUESSES, MAX_RUNNING
 from cabochon.types import Activations, BackendName, KVType, SamplingParams
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -69,6 +71,15 @@ class ModelOptions:
     context: int | None
     activations: Activations
     kv_type: KVType
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How many generations run together, and in what memory; fields as ``cabochon.load`` takes them."""
+
+    max_running: int
+    kv_memory: int | None
+    speculate: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,44 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kv_type,
     ]
     return _bundled(function, "model", ModelOptions, decorators)
+
+
+def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of ``EngineOptions``; the command gets them as ``engine``."""
+    decorators: list[Decorator] = [
+        click.option(
+            "--max-running",
+            type=whole(1, MAX_RUNNING),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Prompts of --input that run together; changes speed and memory, no result.",
+        ),
+        click.option(
+            "--kv-memory",
+            type=size,
+            metavar="SIZE",
+            help="Memory for keys and values, as 512M or 2G. Default: what --max-running whole contexts take.",
+        ),
+        click.option(
+            "--speculate",
+            type=whole(0, MAX_GUESSES),
+            default=0,
+            show_default=True,
+            metavar="N",
+            help="Guess up to N tokens from the text's own words and try them in one step: the same text, sooner where"
+            " it repeats itself.",
+        ),
+    ]
+    return _bundled(function, "engine", EngineOptions, decorators)
+
+
+def size(value: str | int) -> int:
+    """Reads a number of bytes, with K, M, G or T for powers of 1024; ``BadParameter`` names what is none."""
+    match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(i?B)?", str(value), re.IGNORECASE | re.ASCII)
+    if match is None or int(match[1]) < 1:
+        raise click.BadParameter(f"{value!r} is not a size; write it as 512M or 2G")
+    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
 
 
 def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,7 +31,12 @@ def prompt_input(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(
         *args: Any, text: str | None, file: str | None, ids: str | None, ids_file: str | None, **rest: Any
     ) -> Any:
-        return function(*args, prompt=read_prompt(text, file, ids, ids_file), **rest)
+        given = (text, file, ids, ids_file)
+        if rest.get("lines") is None:
+            return function(*args, prompt=read_prompt(*given), **rest)
+        if any(source is not None for source in given):
+            raise UsageError("--input has prompts of its own; give no other")
+        return function(*args, prompt="", **rest)
 
     for decorate in (
         click.option("--ids-file", metavar="PATH", help="Token ids from a file: a JSON list."),

@@ -60,7 +60,9 @@ class Engine:
         self._groups = model.store.layout.groups
         self._observer = observer
         self._speculate = speculate
-        self._scheduler = Scheduler(chunk, min(max_running, chunk), pools, admit=self._take_pages, pause=self._pause)
+        self.max_running = min(max_running, chunk)
+        """The most sequences that run at a time."""
+        self._scheduler = Scheduler(chunk, self.max_running, pools, admit=self._take_pages, pause=self._pause)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
         self._closed = False

@@ -84,8 +84,10 @@ class PrefixCache:
         self._checkpoint_pages = checkpoint_pages
         self._nodes: dict[bytes, PrefixNode] = {}
         self._node_of: list[dict[int, PrefixNode]] = [{} for _ in groups]
-        # Protected pages of each checkpoint, by group; the one used longest ago first.
+        # Protected pages of each checkpoint, by group; the one used longest ago first. Where texts were seen to part is
+        # given up after ends, of which most are never gone on from.
         self._checkpoints: OrderedDict[PrefixNode, list[list[int]]] = OrderedDict()
+        self._partings: set[PrefixNode] = set()
         self.counters = PrefixCounters()
         for group, pool in enumerate(pools):
             pool.tell(lambda page, group=group: self._page_reused(group, page))  # type: ignore[misc]
@@ -151,6 +153,7 @@ class PrefixCache:
         """Forgets all; the pools' pages have been let go by ``PagePool.clear``."""
         self._nodes.clear()
         self._checkpoints.clear()
+        self._partings.clear()
         for nodes in self._node_of:
             nodes.clear()
 
@@ -213,6 +216,7 @@ class PrefixCache:
         """Protects a checkpoint that the trail has come to."""
         if trail.pages in trail.checkpoints:
             trail.checkpoints.discard(trail.pages)
+            self._partings.add(trail.nodes[-1])
             self._protect(trail, trail.pages)
 
     def _protect(self, trail: PrefixTrail, pages: int) -> None:
@@ -229,12 +233,14 @@ class PrefixCache:
             for page in protected[group]:
                 self._pools[group].protect(page, True)
         while self._checkpoints and self._over_budget():
-            self._unprotect(next(iter(self._checkpoints)))
+            ends = (node for node in self._checkpoints if node not in self._partings)
+            self._unprotect(next(ends, next(iter(self._checkpoints))))
 
     def _over_budget(self) -> bool:
         return any(pool.protected > self._checkpoint_pages for pool in self._pools)
 
     def _unprotect(self, node: PrefixNode) -> None:
+        self._partings.discard(node)
         for group, pages in enumerate(self._checkpoints.pop(node)):
             others = {page for protected in self._checkpoints.values() for page in protected[group]}
             for page in pages:

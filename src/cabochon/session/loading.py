@@ -35,6 +35,9 @@ CONTEXT = 4096
 CHECKPOINTS = 4
 """Places to go on from that are protected in sliding layers, for each running request."""
 
+MAX_GUESSES = 64
+"""More than a step could hold at little cost."""
+
 MAX_RUNNING = 4096
 """More would be a slip of the hand."""
 
@@ -54,6 +57,7 @@ def load(
     max_running: int = 1,
     kv_memory: int | None = None,
     prefix_cache: bool = True,
+    speculate: int = 0,
     whole_context: bool = False,
     progress: Progress | None = None,
 ) -> Session:
@@ -65,7 +69,9 @@ def load(
     changes speed and memory, but no result. ``activations`` is how values enter the native backend's products with
     quantised weights, and ``kv_type`` how keys and values are stored. ``max_running`` is the most generations that run
     together; ``kv_memory`` the bytes of keys and values, by default what so many whole contexts take. With
-    ``prefix_cache`` texts that begin alike share what is stored of their beginning. ``whole_context`` makes room for
+    ``prefix_cache`` texts that begin alike share what is stored of their beginning. ``speculate`` is the most tokens of
+    a text that are guessed from its own words and tried in one step: the same text, sooner where it repeats.
+    ``whole_context`` makes room for
     steps of as many rows as the context has tokens, which ``verify`` needs. ``progress`` is told (done, in all) while
     work is under way that may take long.
 
@@ -89,6 +95,7 @@ def load(
     max_running = whole_number("max_running", max_running, at_least=1, at_most=MAX_RUNNING)
     if kv_memory is not None:
         kv_memory = whole_number("kv_memory", kv_memory, at_least=1)
+    speculate = whole_number("speculate", speculate, at_least=0, at_most=MAX_GUESSES)
     prefix_cache = true_or_false("prefix_cache", prefix_cache)
     whole_context = true_or_false("whole_context", whole_context)
     if progress is not None and not callable(progress):
@@ -129,6 +136,7 @@ def load(
         defaults=defaults,
         max_running=max_running,
         checkpoint_pages=plan.checkpoint_pages if prefix_cache else None,
+        speculate=speculate,
     )
 
 

@@ -54,6 +54,8 @@ class Generation:
     timings: Timings
     seed: int
     """The one used: asked for, or chosen at random. With it the same text comes again."""
+    sampled: bool = True
+    """Whether tokens were drawn; with temperature 0 none is, and the seed does not matter."""
 
 
 @dataclass(frozen=True, slots=True)

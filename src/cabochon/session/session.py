@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import secrets
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
+from typing import Any
 
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request
-from cabochon.errors import ContextLengthError, UsageError, shown
+from cabochon.errors import CabochonError, ContextLengthError, UsageError, shown
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
+from cabochon.session.batch import Outcome, run_all
 from cabochon.session.results import Generation, Score
 from cabochon.session.stream import Stream
 from cabochon.text.stop import StopStrings
@@ -48,6 +50,7 @@ class Session:
         defaults: SamplingParams | None = None,
         max_running: int = 1,
         checkpoint_pages: int | None = None,
+        speculate: int = 0,
     ) -> None:
         """``model`` takes ``rows`` rows a step (``chunk`` unless given); its store's pages were planned for them.
 
@@ -77,6 +80,7 @@ class Session:
             chunk=chunk,
             max_running=max_running,
             prefixes=None if checkpoint_pages is None else PrefixCache(groups, self._pools, name, checkpoint_pages),
+            speculate=speculate,
         )
 
     def __enter__(self) -> Session:
@@ -218,6 +222,37 @@ class Session:
             logprobs=logprobs,
         )
         return Stream(self._open_engine(), request, self.tokenizer, StopStrings(stop), self.load_s)
+
+    def run_all(self, streams: Iterable[Stream | CabochonError]) -> Iterator[Outcome]:
+        """Runs streams that have not begun, together; what became of each, in their order, as soon as it is known.
+
+        An error in their place is its own outcome.
+        """
+        engine = self._open_engine()
+        return run_all(engine, streams, 2 * engine.max_running)
+
+    def generate_all(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        *,
+        progress: Callable[[int], None] | None = None,
+        **options: Any,
+    ) -> list[Generation]:
+        """Continues every one of ``prompts``, as many together as run at a time; options are those of ``generate``.
+
+        The texts are those that ``generate`` gives one by one. ``progress`` is told how many are done. Raises as
+        ``generate`` does, for the first prompt that fails.
+        """
+        if isinstance(prompts, str | bytes):
+            raise UsageError("prompts must be a list of prompts; for a single one there is generate")
+        results = []
+        for outcome in self.run_all(self.stream(prompt, **options) for prompt in prompts):
+            if outcome.result is None:
+                raise outcome.error or AssertionError("neither a result nor an error")
+            results.append(outcome.result)
+            if progress is not None:
+                progress(len(results))
+        return results
 
     def score(self, prompt: str | Sequence[int], *, top_logprobs: int = 0) -> Score:
         """Log-probability of every token of ``prompt`` (as for ``generate``), run through the cache in chunks.

@@ -24,6 +24,8 @@ class _Record:
     tokens: list[TokenOut] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     first_token_s: float | None = None
+    started: bool = False
+    state: RequestState | None = None
     work: Work = field(default_factory=Work)
 
 
@@ -44,8 +46,31 @@ class Stream(Iterator[Chunk]):
         # The generator must not know this object: without a cycle, forgetting the stream closes it at once.
         self._chunks = _run(engine, request, Detokenizer(tokenizer), stops, self._record)
 
+    def start(self) -> None:
+        """Puts the generation in line, if it is not: asking for the first chunk does so too.
+
+        Raises as ``Engine.submit``.
+        """
+        if not self._record.started:
+            self._record.started = True
+            next(self._chunks)
+
     def __next__(self) -> Chunk:
-        return next(self._chunks)
+        self.start()
+        chunk = next(self._chunks)
+        assert chunk is not None
+        return chunk
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next chunk is there without a step."""
+        state = self._record.state
+        return state is not None and (len(state.tokens) > len(self._record.tokens) or state.finish_reason is not None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last chunk has been given."""
+        return self._record.finish_reason is not None
 
     def __enter__(self) -> Stream:
         return self
@@ -81,16 +106,19 @@ class Stream(Iterator[Chunk]):
                 decode_tokens_per_s=_rate(work.decode_steps, work.decode_s),
             ),
             seed=request.params.seed,
+            sampled=request.params.temperature > 0,
         )
 
 
 def _run(
     engine: Engine, request: Request, detokenizer: Detokenizer, stops: StopStrings, record: _Record
-) -> Generator[Chunk, None, None]:
+) -> Generator[Chunk | None, None, None]:
+    """Nothing once the request stands in line, then chunk after chunk."""
     start = time.perf_counter()
     state = engine.submit(request)
-    record.work = state.work
+    record.state, record.work = state, state.work
     try:
+        yield None
         while record.finish_reason is None:
             engine.advance(state, len(record.tokens))
             if record.first_token_s is None:

@@ -1,0 +1,117 @@
+"""``generate --input --output``: many prompts, each as alone, and none disturbs another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Run
+
+LINES: tuple[dict[str, Any], ...] = (
+    {"id": "a", "prompt": "the", "max_tokens": 9, "seed": 5},
+    {"prompt": "the", "max_tokens": 5, "temperature": 0, "logprobs": 1},
+    {"id": [1, {"b": None}], "ids": [2, 9, 7, 8], "max_tokens": 30, "temperature": 0, "ignore_eos": True},
+    {"id": "stop", "prompt": "an", "stop": ["e", "a"], "max_tokens": 40, "seed": 2},
+)
+BAD = (
+    ("not JSON", "line 5: not JSON"),
+    ("[1]", "line 5: not a JSON object"),
+    ("{}", "line 5: give either prompt or ids"),
+    ('{"prompt": "a", "ids": [2]}', "line 5: give either prompt or ids"),
+    ('{"prompt": "a", "top_q": 3}', "line 5: no such option: 'top_q'"),
+    ('{"prompt": "a", "top_k": -3}', "top_k must be a whole number, 0 or more, not -3"),
+    ('{"prompt": ""}', "the prompt is empty"),
+    ('{"prompt": 7}', "a prompt must be a text or a list of token ids, not 7"),
+    ('{"ids": ["a"]}', "prompt: token id must be a whole number"),
+    ("[" * 100000, "line 5: not JSON"),
+)
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """The lines of an output, without what depends on time."""
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    for entry in entries:
+        entry.pop("timings", None)
+    return entries
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    return write(tmp_path / "in.jsonl", *map(json.dumps, LINES))
+
+
+@pytest.mark.parametrize("options", [(), ("--max-running", "3"), ("--max-running", "2", "--speculate", "4")])
+def test_every_line_gives_what_it_gives_alone(
+    run: Run, tiny: Path, lines: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run("generate", "--model", tiny, "--input", lines, "--output", out, "--context", "90", *options)
+    got = results(out)
+    assert [entry.pop("id") for entry in got] == ["a", 1, [1, {"b": None}], "stop"]
+    assert [entry.pop("index") for entry in got] == [0, 1, 2, 3]
+    for line, entry in zip(LINES, got, strict=True):
+        arguments = ["--ids", ",".join(map(str, line["ids"]))] if "ids" in line else [str(line["prompt"])]
+        for key in ("max_tokens", "temperature", "seed", "logprobs"):
+            if key in line:
+                arguments += [f"--{key.replace('_', '-')}", str(line[key])]
+        arguments += [text for stop in line.get("stop", ()) for text in ("--stop", stop)]
+        arguments += ["--ignore-eos"] if line.get("ignore_eos") else []
+        alone = run("generate", *arguments, "--model", tiny, "--json").json
+        alone.pop("timings")
+        assert entry == alone
+
+
+@pytest.mark.parametrize(("text", "error"), BAD)
+def test_a_bad_line_is_told_and_disturbs_no_other(
+    run: Run, tiny: Path, lines: Path, tmp_path: Path, text: str, error: str
+) -> None:
+    out = tmp_path / "out.jsonl"
+    good = lines.read_text().splitlines()
+    write(lines, *good, text, json.dumps({"prompt": "the", "max_tokens": 2, "seed": 1}))
+    outcome = run("generate", "--model", tiny, "--input", lines, "--output", out, "--max-running", "4")
+    assert outcome.error_line(1).startswith("error: 1 lines ended with an error")
+    got = results(out)
+    assert [entry["index"] for entry in got] == list(range(6))
+    assert got[4]["error"].startswith(error)
+    assert ["error" in entry for entry in got] == [False] * 4 + [True, False]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 4])
+@pytest.mark.parametrize("torn", [b"", b'{"id": "a", "ind'])
+def test_it_goes_on_where_it_ended(run: Run, tiny: Path, lines: Path, tmp_path: Path, kept: int, torn: bytes) -> None:
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    run("generate", "--model", tiny, "--input", lines, "--output", whole)
+    done = whole.read_bytes().splitlines(keepends=True)[:kept]
+    out.write_bytes(b"".join(done) + torn)
+    run("generate", "--model", tiny, "--input", lines, "--output", out)
+    assert out.read_bytes().startswith(b"".join(done))
+    assert results(out) == results(whole)
+
+
+def test_another_files_results_are_not_gone_on_with(run: Run, tiny: Path, lines: Path, tmp_path: Path) -> None:
+    for content in ("a letter\n", '{"id": "b", "index": 0}\n', '{"id": "a", "index": 1}\n', "7\n"):
+        out = tmp_path / "out.jsonl"
+        out.write_text(content)
+        outcome = run("generate", "--model", tiny, "--input", lines, "--output", out)
+        assert "line 1 is no result of this input" in outcome.error_line(2)
+        assert out.read_text() == content
+
+
+def test_what_cannot_be_is_refused(run: Run, tiny: Path, lines: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    model = ("--model", tiny)
+    assert "go together" in run("generate", *model, "--input", lines).error_line(2)
+    assert "go together" in run("generate", "a", *model, "--output", out).error_line(2)
+    assert "prompts of its own" in run("generate", "a", *model, "--input", lines, "--output", out).error_line(2)
+    missing = run("generate", *model, "--input", tmp_path / "none", "--output", out)
+    assert "No such file" in missing.error_line(1)
+    assert "--output" in run("generate", *model, "--input", lines, "--output", tmp_path).error_line(1)
+    assert "is not a size" in run("generate", "a", *model, "--kv-memory", "much").error_line(2)
+    assert "kv_memory of 0 MiB is too little" in run("generate", "a", *model, "--kv-memory", "9K").error_line(2)
