@@ -25,7 +25,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
 .PHONY: demo setup test check format bench bench-compare golden random-types verify-real sanitize \
-	test-arm clean help
+	test-minimal test-arm clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -40,6 +40,7 @@ help:
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
+	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
 	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
 	@echo 'make clean          remove what was built'
 
@@ -92,8 +93,14 @@ bits: setup
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
 
-sanitize: setup
+sanitize: $(VENV)/.dev-deps
 	tools/sanitize/test.sh $(SANITIZE)
+
+# The wheel takes over what was compiled for development.
+test-minimal: setup
+	rm -rf build/minimal
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/minimal . $(DEV_BUILD)
+	PYTHON=$(BIN)/python tools/minimal/test.sh build/minimal/*.whl
 
 test-arm: $(VENV)/.tools
 	JOBS=$(JOBS) tools/arm/test.sh

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from pathlib import Path
 
@@ -30,14 +32,23 @@ def test_an_unusable_core_and_missing_packages_are_reported(
     monkeypatch.setitem(sys.modules, "cabochon._native", None)
     monkeypatch.setitem(sys.modules, "cabochon.ops.machine", None)
     monkeypatch.setattr("cabochon.cli.doctor.OPTIONAL", ("no-such-package",))
-    monkeypatch.setattr("cabochon.cli.doctor.Path", lambda path: tmp_path / "none")
+    monkeypatch.setattr("cabochon.cli.doctor.Path", lambda path: tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     outcome = run("doctor", "--json")
     assert outcome.code == 0
     assert outcome.json["cabochon"]["native_core"].startswith("not found (ModuleNotFoundError")
     assert outcome.json["python"]["no-such-package"] == "not installed"
-    assert outcome.json["machine"]["memory"].startswith("not found (FileNotFoundError")
+    assert outcome.json["machine"]["processor"].startswith("not found (IsADirectoryError")
     assert outcome.json["model"]["demo_model"] == 'not installed; run: pip install "cabochon[demo]"'
+
+
+def test_machines_without_linuxs_files_are_examined(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("cabochon.cli.doctor.Path", lambda path: tmp_path / "none")
+    monkeypatch.delattr("os.sched_getaffinity")
+    machine = run("doctor", "--json").json["machine"]
+    assert machine["processor"] == platform.machine()
+    assert machine["processors_usable"] == os.cpu_count()
+    assert machine["memory"].endswith(" GiB")
 
 
 def test_an_instruction_set_that_is_not_there_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

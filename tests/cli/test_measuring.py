@@ -12,6 +12,7 @@ import pytest
 
 import cabochon
 from cabochon.checkpoint.load import load_checkpoint
+from cabochon.cli.bench import peak_memory
 from cabochon.ops.machine import available_instruction_sets
 from cabochon.trace.verify import Verification
 
@@ -134,6 +135,12 @@ def test_bench_measures_what_it_says(run: Run, tiny: Path, monkeypatch: pytest.M
     assert (shown.code, shown.err) == (0, "")
     for word in ("decode ", "GB/s", "prefill 5 ", "prefill 40 ", "threads ", "peak memory "):
         assert word in shown.out
+
+
+def test_macos_counts_memory_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_linux = peak_memory()
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert on_linux // 2048 < peak_memory() < on_linux // 512
 
 
 def test_bench_takes_the_sizes_that_fit(run: Run, tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 import resource
 from collections.abc import Sequence
@@ -74,8 +75,7 @@ def command(prefill: tuple[int, ...] | None, decode: int, rounds: int, as_json: 
         "threads": threads,
         "isa": None if model.backend == "torch" else open_machine(threads=1).isa,
         "load_s": session.load_s,
-        # Linux counts in KiB.
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": peak_memory(),
     }
     if as_json:
         stdio.write_json(report)
@@ -99,6 +99,12 @@ def measure(session: Session, sizes: Sequence[int], decode: int, rounds: int) ->
             if turn and rate is not None:
                 rates.append(rate)
     return {name: median(rates) for name, rates in seen.items()}
+
+
+def peak_memory() -> int:
+    """The most memory that this process has had at a time, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else 1024 * peak  # Linux counts in KiB
 
 
 def _fitting(session: Session, asked: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def examine() -> dict[str, dict[str, Any]]:
         "machine": {
             "system": platform.platform(),
             "processor": _tried(_processor),
-            "processors_usable": _tried(lambda: len(os.sched_getaffinity(0))),
+            "processors_usable": _tried(_usable_processors),
             "memory": _tried(_memory),
         },
         "python": {
@@ -103,8 +103,13 @@ def _default_threads() -> int:
     return int(import_module("cabochon.ops.cpus").default_threads())
 
 
+def _usable_processors() -> int:
+    return len(import_module("cabochon.ops.cpus").usable_cpus())
+
+
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    listing = Path("/proc/cpuinfo")
+    for line in listing.read_text().splitlines() if listing.exists() else ():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Processor", "cpu model"):
             return value.strip()
@@ -112,11 +117,7 @@ def _processor() -> str:
 
 
 def _memory() -> str:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemTotal":
-            return f"{int(value.split()[0]) / 2**20:.1f} GiB"
-    raise LookupError("MemTotal")
+    return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
 
 
 def _demo() -> str:

@@ -15,10 +15,16 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def default_threads() -> int:
     """Physical cores among the CPUs this process may run on, within its cgroup's quota of CPU time; at least 1."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     quota = cpu_quota(_own_cgroup(), _CGROUPS)
-    cores = physical_cores(cpus, _CPUS)
+    cores = physical_cores(usable_cpus(), _CPUS)
     return max(1, cores if quota is None else min(cores, int(quota)))
+
+
+def usable_cpus() -> set[int]:
+    """The CPUs this process may run on; all, where the system keeps no such list (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def physical_cores(cpus: Iterable[int], root: Path) -> int:
