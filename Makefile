@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+CASES ?= 100000
 SANITIZE ?= address,undefined
 export CXX
 
@@ -24,8 +25,8 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden random-types verify-real sanitize \
-	test-minimal test-arm clean help
+.PHONY: demo setup test check format bench bench-compare golden random-types bits laws bench-engine verify-real \
+	sanitize test-minimal test-arm clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -39,6 +40,8 @@ help:
 	@echo 'make random-types   agreement on random models of every weight type (minutes)'
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
+	@echo 'make laws           law 2 in CASES=$(CASES) random mixes of requests (an hour)'
+	@echo 'make bench-engine   many streams beside llama.cpp, and reuse of what is stored'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
 	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
@@ -92,6 +95,13 @@ bits: setup
 
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
+
+laws: setup
+	CABOCHON_LAW_CASES=$(CASES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/laws/test_company_laws.py
+
+bench-engine: setup
+	$(BIN)/python benchmarks/streams.py --save benchmarks/results/streams.json
+	$(BIN)/python benchmarks/reuse.py --save benchmarks/results/reuse.json
 
 sanitize: $(VENV)/.dev-deps
 	tools/sanitize/test.sh $(SANITIZE)

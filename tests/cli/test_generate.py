@@ -100,6 +100,7 @@ def test_json_is_one_object_with_the_agreed_keys(run: Run, tiny: Path, session: 
         "logprobs": None,
         "finish_reason": "length",
         "prompt_tokens": expected.prompt_tokens,
+        "reused_tokens": 0,
         "model": "Tiny Gemma",
         "seed": None,
     }

@@ -16,6 +16,7 @@ def generation_report(result: Generation, session: Session) -> dict[str, Any]:
         "logprobs": result.logprobs,
         "finish_reason": result.finish_reason,
         "prompt_tokens": result.prompt_tokens,
+        "reused_tokens": result.reused_tokens,
         "timings": asdict(result.timings),
         "model": session.name,
         "seed": result.seed if result.sampled else None,

@@ -278,7 +278,8 @@ class Engine:
         """Pages that hold the beginning of a text already, for one that begins."""
         if self.prefixes is not None:
             state.trail, state.computed = self.prefixes.begin(state.ids, state.tables, state.request.tenant)
-            state.reused = state.computed
+            if not state.work.prefill_rows:
+                state.reused = state.computed
 
     def _let_go_pages(self, state: RequestState) -> None:
         """All pages of a text that ends or has to wait. Those with a name are found again as long as they are kept."""

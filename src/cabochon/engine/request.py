@@ -117,7 +117,7 @@ class RequestState:
     computed: int = 0
     """Positions whose keys and values are stored: those before it."""
     reused: int = 0
-    """Positions that were stored already when it last began."""
+    """Positions that were stored already when it began."""
     phase: Phase = "waiting"
     tokens: list[TokenOut] = field(default_factory=list)
     """Tokens chosen, without a stop id."""

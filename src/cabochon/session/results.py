@@ -54,6 +54,8 @@ class Generation:
     timings: Timings
     seed: int
     """The one used: asked for, or chosen at random. With it the same text comes again."""
+    reused_tokens: int = 0
+    """Tokens of the prompt whose keys and values were stored already, by an earlier text that begins alike."""
     sampled: bool = True
     """Whether tokens were drawn; with temperature 0 none is, and the seed does not matter."""
 

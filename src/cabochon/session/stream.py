@@ -106,6 +106,7 @@ class Stream(Iterator[Chunk]):
                 decode_tokens_per_s=_rate(work.decode_steps, work.decode_s),
             ),
             seed=request.params.seed,
+            reused_tokens=0 if record.state is None else record.state.reused,
             sampled=request.params.temperature > 0,
         )
 
