@@ -62,10 +62,6 @@ class PagePool:
         """``on_reuse`` is told of each kept page whose memory is needed, before it is handed out without its name."""
         self._on_reuse = on_reuse
 
-    def owners(self, page: int) -> int:
-        """How often the page is owned."""
-        return self._owners[page]
-
     def allocate(self) -> int:
         """A page with one owner. The caller makes sure beforehand that one is free."""
         page = self._blank.pop() if self._blank else self._take_kept()
@@ -205,21 +201,6 @@ class PageTable:
                 self._pool.retain(page)
             self._pages[index] = page
             self._length = index + 1
-
-    def fork(self, keys: int) -> tuple[PageTable, tuple[int, int] | None]:
-        """A table with the same first ``keys`` keys, and the copy that must be made before it is used.
-
-        Full pages are owned by both. The page that ``keys`` end in, if they do not end with it, is a new one in the
-        fork: its keys must be copied, from the first of the pair of pages to the second. The caller makes sure
-        beforehand that a page is free.
-        """
-        other = PageTable(self._pool, self._window, len(self._pages) * PAGE)
-        full = keys // PAGE
-        other.adopt(self._pages[:full].tolist())
-        if full == pages_of(keys):
-            return other, None
-        other.grow(keys)
-        return other, (int(self._pages[full]), int(other._pages[full]))
 
     def cut(self, keys: int) -> None:
         """Lets go the pages that hold none of the first ``keys`` keys."""
