@@ -15,6 +15,7 @@ from cabochon._version import __version__
 from cabochon.errors import (
     CabochonError,
     CheckpointError,
+    ConstraintError,
     ContextLengthError,
     MissingDependencyError,
     NumericError,
@@ -36,6 +37,7 @@ __all__ = [
     "CabochonError",
     "CheckpointError",
     "Chunk",
+    "ConstraintError",
     "ContextLengthError",
     "Generation",
     "MissingDependencyError",

@@ -9,6 +9,7 @@
         │   └── UnsupportedError      well-formed, but of a kind that is not implemented
         ├── QueueFullError        too much is waiting already: try again later
         ├── MissingDependencyError  an optional package is needed
+        ├── ConstraintError       no token is left that may be chosen
         └── NumericError          the arithmetic left its range
 
 A message is one line; it names the thing and, where there is one, the remedy.
@@ -61,6 +62,10 @@ class QueueFullError(RunError):
 
 class MissingDependencyError(RunError):
     """An optional package is needed; the message names the extra that brings it."""
+
+
+class ConstraintError(RunError):
+    """A constraint gave what is no mask of the vocabulary, or nothing is left that may be chosen."""
 
 
 class NumericError(RunError):

@@ -27,6 +27,9 @@ Activations = Literal["int8x2", "int8"]
 
 BackendName = Literal["native", "torch"]
 
+FilterOrder = Literal["cabochon", "gemma_pytorch"]
+"""Which of top-k and top-p comes first."""
+
 FinishReason = Literal["stop", "length", "loop", "cancelled", "error"]
 
 Int32 = NDArray[np.int32]
@@ -139,7 +142,7 @@ class StepInput:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a token is chosen. The order is temperature, top-k, top-p, min-p, draw; see ``docs/sampling.md``."""
+    """How a token is chosen. What each does, and in which order, is in ``docs/sampling.md``."""
 
     temperature: float = 1.0
     """0 is greedy."""
@@ -150,7 +153,41 @@ class SamplingParams:
     min_p: float = 0.0
     """In [0, 1); candidates below this share of the best one's probability are removed."""
     seed: int = 0
-    """Key of the random numbers, with the position: the same seed gives the same text."""
+    """Key of the random numbers, with the choice and the position: the same seed gives the same text."""
+    choice: int = 0
+    """Which of several continuations with one seed this is."""
+    typical_p: float = 1.0
+    """In (0, 1]; the most typical candidates that hold this share are kept; 1 keeps all."""
+    repetition_penalty: float = 1.0
+    """Logits of ids in prompt and reply are divided by it if positive, else multiplied; 1 changes nothing."""
+    presence_penalty: float = 0.0
+    """Taken from the logits of ids in the reply."""
+    frequency_penalty: float = 0.0
+    """Taken from the logits of ids in the reply, once for each time an id stands there."""
+    penalty_last_n: int = 0
+    """The three penalties see so many of the last tokens of the text; 0 for all."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(id, what is added to its logit), ascending."""
+    dry_multiplier: float = 0.0
+    """Penalty for the id that would make a repeated sequence one longer than is allowed; 0 is off."""
+    dry_base: float = 1.75
+    """Factor of that penalty for each further token of the sequence."""
+    dry_allowed_length: int = 2
+    """The sequence's tokens before the penalised one, from which on it is penalised."""
+    dry_penalty_last_n: int = 0
+    """Sequences are looked for in so many of the last tokens of the text; 0 for all."""
+    dry_sequence_breakers: frozenset[int] = frozenset()
+    """Ids that no repeated sequence goes across."""
+    xtc_probability: float = 0.0
+    """How often the most probable candidates are removed; 0 is off."""
+    xtc_threshold: float = 0.1
+    """Of the candidates with at least this share, all but the least probable are removed."""
+    min_tokens: int = 0
+    """No stop id is chosen before the reply has so many tokens."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids; the id that would complete one is not chosen."""
+    order: FilterOrder = "cabochon"
+    """Top-k before top-p, or as in gemma_pytorch after it."""
 
 
 @dataclass(frozen=True, slots=True)

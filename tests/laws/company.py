@@ -9,9 +9,11 @@ log-probability is that of the request alone, from empty pages.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
+
+from tests.laws.company_params import drawn_constraint, drawn_params
 
 from cabochon.engine.engine import Engine
 from cabochon.engine.request import Limits, Request, RequestState
@@ -21,6 +23,7 @@ from cabochon.kvcache.store import KVStore
 from cabochon.model.layout import kv_layout
 from cabochon.model.native_model import NativeModel, build_native_model
 from cabochon.ops.machine import available_instruction_sets
+from cabochon.sampling.constraint import Constraint
 from cabochon.testing.steps import poison
 from cabochon.testing.tiny import tiny_config, tiny_tensors, tiny_weights
 from cabochon.types import KVType, SamplingParams, WeightType
@@ -29,6 +32,7 @@ MODELS = 48
 """So many random models are drawn from."""
 
 CONTEXT = 160
+VOCAB = 131
 MOST_ROWS = 96
 SPARE = 14
 """Pages of each group that an engine may have beyond the least."""
@@ -45,7 +49,7 @@ def model_of(number: int) -> NativeModel:
         window=draw.randint(4, 16) if draw.random() < 0.7 else draw.randint(17, 50),
         hidden=32,
         ffn=64,
-        vocab=131,
+        vocab=VOCAB,
         head_dim=32,
         heads=kv_heads * draw.choice([1, 2]),
         kv_heads=kv_heads,
@@ -77,6 +81,8 @@ class Planned:
     params: SamplingParams
     max_tokens: int
     stop_ids: frozenset[int]
+    constraint: Constraint | None
+    loop_guard: int
     tenant: str
 
 
@@ -91,6 +97,10 @@ def planned(draw: Random) -> list[Planned]:
     for number in range(draw.randint(1, 6)):
         after = draw.randrange(number) if number and draw.random() < 0.3 else None
         begins = draw.choice(beginnings) if after is None and draw.random() < 0.7 else ()
+        params, max_tokens, loop_guard = drawn_params(draw, VOCAB), draw.randint(1, 12), 0
+        if draw.random() < 0.03:
+            # Of a greedy reply of these models a loop is what often comes.
+            params, max_tokens, loop_guard = SamplingParams(temperature=0.0), 90, 2
         plans.append(
             Planned(
                 begins=begins[: draw.choice([len(begins), draw.randint(0, len(begins))])],
@@ -98,11 +108,11 @@ def planned(draw: Random) -> list[Planned]:
                 after=after,
                 arrives=draw.choice([0, draw.randint(0, 60)]),
                 cancelled=draw.randint(0, 40) if draw.random() < 0.2 else None,
-                params=SamplingParams(
-                    temperature=draw.choice([0.0, 0.8, 2.0]), top_k=draw.choice([0, 5, 64]), seed=draw.getrandbits(64)
-                ),
-                max_tokens=draw.randint(1, 12),
+                params=replace(params, min_tokens=min(max_tokens, draw.choice([0, 0, 3, 9]))),
+                max_tokens=max_tokens,
                 stop_ids=frozenset(draw.choice([(), (7, 8, 9)])),
+                constraint=drawn_constraint(draw, VOCAB),
+                loop_guard=loop_guard,
                 tenant=draw.choice(["", "", "", "another"]),
             )
         )
@@ -151,7 +161,10 @@ def run_case(seed: int) -> Counter[str]:
         if got != right:
             raise AssertionError(f"case {seed}, request {number}: {got} is not what it gives alone, {right}")
     tokens, steps = (sum(n) for n in zip(*((len(s.tokens), s.work.decode_steps) for s in states.values()), strict=True))
-    happened = Counter(cases=1, requests=len(states), pauses=engine.pauses, tokens=tokens, decode_steps=steps)
+    loops = sum(state.finish_reason == "loop" for state in states.values())
+    happened = Counter(
+        cases=1, requests=len(states), pauses=engine.pauses, loops=loops, tokens=tokens, decode_steps=steps
+    )
     if engine.prefixes is not None:
         counters = engine.prefixes.counters
         happened.update(hits=counters.hits, tokens_reused=counters.tokens_reused, evictions=counters.evictions)
@@ -186,4 +199,13 @@ def _request(plan: Planned, states: dict[int, RequestState]) -> Request | None:
         before = tuple(earlier.ids)
     room = CONTEXT - 1 - len(plan.own)
     prompt = (*before[:room], *plan.own)
-    return Request(prompt, plan.params, plan.max_tokens, plan.stop_ids, logprobs=1, tenant=plan.tenant)
+    return Request(
+        prompt,
+        plan.params,
+        plan.max_tokens,
+        plan.stop_ids,
+        logprobs=1,
+        tenant=plan.tenant,
+        constraint=plan.constraint,
+        loop_guard=plan.loop_guard,
+    )

@@ -22,3 +22,4 @@ def test_company_changes_nothing(block: int) -> None:
     assert happened["hits"]
     assert happened["pauses"]
     assert happened["evictions"]
+    assert happened["loops"]

@@ -20,6 +20,7 @@ from cabochon.errors import ContextLengthError, NumericError, QueueFullError, Us
 from cabochon.events import StepPlan
 from cabochon.kvcache.groups import group_layers
 from cabochon.kvcache.pages import PagePool, PageTable
+from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.steps import StepMaker
@@ -55,7 +56,8 @@ def expected_tokens(model: FakeModel, request: Request) -> list[TokenOut]:
     ids = list(request.prompt)
     tokens: list[TokenOut] = []
     while len(tokens) < request.max_tokens:
-        token = sample(model.expected_logits(ids), request.params, len(ids), model.config.vocab, request.logprobs)
+        history = History(ids, len(request.prompt))
+        token = sample(model.expected_logits(ids), request.params, history, model.config.vocab, request.logprobs)
         if token.token_id in request.stop_ids:
             break
         tokens.append(token)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from cabochon.errors import NumericError, UsageError
 from cabochon.ops import numerics
 from cabochon.sampling import filters
+from cabochon.sampling.history import History
 from cabochon.sampling.params import checked
 from cabochon.sampling.sampler import choose, sample
 from cabochon.types import Float32, SamplingParams
@@ -29,6 +30,11 @@ LOGITS = arrays(
 
 def row(*values: float) -> Float32:
     return np.array(values, np.float32)
+
+
+def after(position: int) -> History:
+    """A text of so many tokens, which no parameter here looks at."""
+    return History(range(position), 0)
 
 
 def ids_in_order(logits: Float32) -> list[int]:
@@ -213,7 +219,7 @@ def test_a_vanishing_temperature_is_nearly_greedy_and_a_huge_one_uniform() -> No
 def test_ids_beyond_the_vocabulary_are_never_drawn() -> None:
     logits = row(0, 0, 0, 90, 90)
     for params in (ALL, GREEDY, replace(ALL, top_k=2), replace(ALL, top_p=0.5)):
-        drawn = {sample(logits, params, position, 3, 3) for position in range(100)}
+        drawn = {sample(logits, params, after(position), 3, 3) for position in range(100)}
         assert {token.token_id for token in drawn} <= {0, 1, 2}
         assert all(i < 3 for token in drawn for i, _ in token.top)
 
@@ -225,7 +231,7 @@ def test_logits_that_are_no_numbers_are_an_error(bad: float) -> None:
         logits[at] = bad
         for params in (ALL, GREEDY):
             with pytest.raises(NumericError, match="position 12"):
-                sample(logits, params, 12, 4)
+                sample(logits, params, after(12), 4)
 
 
 # ---- Log-probabilities ------------------------------------------------------------------------------------------
@@ -238,7 +244,7 @@ def test_logprobs_are_the_models_own(t: float) -> None:
     exact = logits.astype(np.float64)
     exact -= exact.max() + np.log(np.exp(exact - exact.max()).sum())
     for position in range(20):
-        token = sample(logits, params, position, len(logits), 10)
+        token = sample(logits, params, after(position), len(logits), 10)
         assert token.token_id == choose(logits, params, position)
         assert token.logprob == pytest.approx(exact[token.token_id], abs=2e-6)
         assert [i for i, _ in token.top] == ids_in_order(logits)[:10]
@@ -248,39 +254,86 @@ def test_logprobs_are_the_models_own(t: float) -> None:
 
 def test_logprobs_only_when_asked_for() -> None:
     logits = row(0, 1, 2)
-    plain, chosen = sample(logits, GREEDY, 0, 3), sample(logits, GREEDY, 0, 3, 0)
+    plain, chosen = sample(logits, GREEDY, after(0), 3), sample(logits, GREEDY, after(0), 3, 0)
     assert (plain.logprob, plain.top) == (None, ())
     assert chosen.logprob == float(np.float32(2) - numerics.log_sum_exp(logits))
     assert chosen.top == ()
-    assert len(sample(logits, GREEDY, 0, 3, 50).top) == 3
+    assert len(sample(logits, GREEDY, after(0), 3, 50).top) == 3
 
 
 def test_logits_are_not_changed() -> None:
     logits = np.random.default_rng(2).normal(0, 3, 100).astype(np.float32)
     before = logits.copy()
-    sample(logits, replace(ALL, temperature=0.3, top_p=0.7, min_p=0.1), 3, 90, 5)
+    sample(logits, replace(ALL, temperature=0.3, top_p=0.7, min_p=0.1), after(3), 90, 5)
     np.testing.assert_array_equal(logits, before)
 
 
 # ---- Parameters -------------------------------------------------------------------------------------------------
 
 ABSURD = [math.nan, math.inf, -math.inf, "x", None, [], True, -1, -1e308, 10**400]
+NUMBERS = [field.name for field in fields(SamplingParams) if isinstance(field.default, int | float)]
+UNBOUNDED = {"top_k", "penalty_last_n", "dry_allowed_length", "dry_penalty_last_n", "min_tokens"}
+SIGNED = {"presence_penalty", "frequency_penalty"}
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         (field, value)
-        for field in ("temperature", "top_k", "top_p", "min_p", "seed")
+        for field in NUMBERS
         for value in ABSURD
-        if not (field == "top_k" and value == 10**400)
+        if not (field in UNBOUNDED and value == 10**400) and not (field in SIGNED and value == -1)
     ]
-    + [("top_p", 0), ("top_p", 1.0000001), ("min_p", 1.0), ("top_k", 1.5), ("seed", 2**64), ("seed", 0.0)],
+    + [("top_p", 0), ("top_p", 1.0000001), ("min_p", 1.0), ("top_k", 1.5), ("seed", 2**64), ("seed", 0.0)]
+    + [("choice", 2**31), ("typical_p", 0), ("repetition_penalty", 0), ("repetition_penalty", 100.5)]
+    + [("presence_penalty", 101), ("frequency_penalty", -101), ("dry_multiplier", 101), ("dry_base", 0.99)]
+    + [("dry_allowed_length", 0), ("xtc_probability", 1.1), ("xtc_threshold", 1.1)]
+    + [("order", value) for value in ("", "gemma", "Cabochon", None, 3, np.zeros(2))]
+    + [("logit_bias", value) for value in (3, "text", None, {1}, [1], [(1, 2, 3)], ["ab"])]
+    + [("logit_bias", ((1, 2.0), (1, 3.0)))]
+    + [("bad_words", value) for value in (3, "text", None)]
+    + [("dry_sequence_breakers", value) for value in (3, "text", b"bytes", None)],
 )
 def test_a_value_out_of_range_is_named(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=rf"^{field} must be .* not ") as caught:
         checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("logit_bias", {-1: 1.0}, "logit_bias: token id must be"),
+        ("logit_bias", {"a": 1.0}, "logit_bias: token id must be"),
+        ("logit_bias", {5: 1000.5}, "logit_bias: bias of 5 must be"),
+        ("logit_bias", {5: math.nan}, "logit_bias: bias of 5 must be"),
+        ("bad_words", [5], "bad_words must be"),
+        ("bad_words", [[5], []], "bad_words must be lists of at least one"),
+        ("bad_words", [[5, -1]], "bad_words: token id must be"),
+        ("dry_sequence_breakers", [1.5], "dry_sequence_breakers: token id must be"),
+    ],
+)
+def test_what_is_in_a_list_is_checked_too(field: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError, match=f"^{words}") as caught:
+        checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_lists_become_plain_and_one_value_has_one_form() -> None:
+    params = SamplingParams(
+        logit_bias={np.int64(9): np.float32(0.5), 3: 1},  # type: ignore[arg-type]
+        bad_words=[np.array([4, 5]), [6]],  # type: ignore[arg-type]
+        dry_sequence_breakers=[np.int32(7), 7],  # type: ignore[arg-type]
+    )
+    plain = checked(params, vocab=10)
+    assert plain.logit_bias == ((3, 1.0), (9, 0.5))
+    assert plain.bad_words == ((4, 5), (6,))
+    assert plain.dry_sequence_breakers == frozenset({7})
+    assert checked(plain, vocab=10) == plain
+    assert hash(plain) == hash(checked(params))
+    for field in ("logit_bias", "bad_words", "dry_sequence_breakers"):
+        with pytest.raises(UsageError, match=f"^{field}: token id must be"):
+            checked(replace(SamplingParams(), **{field: getattr(plain, field)}), vocab=3)
 
 
 def test_borders_are_in_range() -> None:

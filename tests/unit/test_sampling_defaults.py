@@ -35,7 +35,18 @@ GEMMA = SamplingParams(temperature=1.0, top_k=64, top_p=0.95, min_p=0.0)
             SamplingParams(temperature=0.5, top_k=40, top_p=1.0, min_p=0.25),
         ),
         ({KEYS.SAMPLING_PENALTY_REPEAT: 1.0, KEYS.SAMPLING_PENALTY_LAST_N: 64}, GEMMA),
+        ({KEYS.SAMPLING_PENALTY_REPEAT: 1.5}, replace(GEMMA, repetition_penalty=1.5, penalty_last_n=64)),
+        ({KEYS.SAMPLING_PENALTY_LAST_N: -1, KEYS.SAMPLING_PENALTY_REPEAT: 1.5}, replace(GEMMA, repetition_penalty=1.5)),
+        ({KEYS.SAMPLING_PENALTY_LAST_N: 0, KEYS.SAMPLING_PENALTY_REPEAT: 1.5}, GEMMA),
+        (
+            {KEYS.SAMPLING_PENALTY_REPEAT: 1.5, KEYS.SAMPLING_PENALTY_LAST_N: 9},
+            replace(GEMMA, repetition_penalty=1.5, penalty_last_n=9),
+        ),
         ({KEYS.SAMPLING_XTC_PROBABILITY: 0.0, KEYS.SAMPLING_XTC_THRESHOLD: 0.1}, GEMMA),
+        (
+            {KEYS.SAMPLING_XTC_PROBABILITY: 0.5, KEYS.SAMPLING_XTC_THRESHOLD: 0.25},
+            replace(GEMMA, xtc_probability=0.5, xtc_threshold=0.25),
+        ),
         ({KEYS.SAMPLING_MIROSTAT: 0, KEYS.SAMPLING_MIROSTAT_TAU: 5.0, KEYS.SAMPLING_MIROSTAT_ETA: 0.1}, GEMMA),
     ],
 )
@@ -50,6 +61,10 @@ def test_what_a_file_asks_for(metadata: dict[str, object], expected: SamplingPar
         *((KEYS.SAMPLING_TOP_K, bad) for bad in (-1, 1.5, "64", False, StringArray.of(["64"]))),
         *((KEYS.SAMPLING_TOP_P, bad) for bad in (0.0, 1.5, float("nan"), "x\ny" * 999)),
         *((KEYS.SAMPLING_MIN_P, bad) for bad in (1.0, -0.5, ())),
+        *((KEYS.SAMPLING_PENALTY_REPEAT, bad) for bad in (0.0, -1.0, "1", np.ones(1))),
+        *((KEYS.SAMPLING_PENALTY_LAST_N, bad) for bad in (-2, 1.5, "64")),
+        *((KEYS.SAMPLING_XTC_PROBABILITY, bad) for bad in (1.5, -0.5, None)),
+        (KEYS.SAMPLING_XTC_THRESHOLD, 2.0),
     ],
 )
 def test_what_cannot_be_is_an_error_that_names_the_key(key: str, value: Any) -> None:
@@ -62,8 +77,6 @@ def test_what_cannot_be_is_an_error_that_names_the_key(key: str, value: Any) -> 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((KEYS.SAMPLING_PENALTY_REPEAT, bad) for bad in (1.1, "1", np.ones(1))),
-        (KEYS.SAMPLING_XTC_PROBABILITY, 0.5),
         (KEYS.SAMPLING_MIROSTAT, 2),
         (KEYS.SAMPLING_SEQUENCE, "kpt"),
         ("general.sampling.dry", 1),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.engine.draft import Drafter
+from cabochon.engine.loop_guard import loops
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
 from cabochon.errors import QueueFullError, UsageError
@@ -18,6 +19,7 @@ from cabochon.kvcache.pages import PagePool, PageTable, plan_pages
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
+from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.types import FinishReason, Float32, StepInput, TokenOut
 
@@ -218,34 +220,63 @@ class Engine:
 
     def _choose(self, share: SequencePlan, logits: Sequence[Float32]) -> list[TokenOut]:
         """One token, and one more after each guess that was right."""
-        request, tokens = self._states[share.request].request, list[TokenOut]()
+        state, tokens = self._states[share.request], list[TokenOut]()
         for row, guess in zip(logits, (*share.guesses, None), strict=False):
-            position = share.first + share.known + len(tokens)
-            tokens.append(sample(row, request.params, position, self.limits.vocab, request.logprobs))
-            if tokens[-1].token_id != guess or guess in request.stop_ids:
+            tokens.append(self._sample_row(row, state, tokens))
+            if tokens[-1].token_id != guess or guess in state.request.stop_ids:
                 break
         return tokens
+
+    def _sample_row(self, logits: Float32, state: RequestState, chosen: Sequence[TokenOut]) -> TokenOut:
+        """The token after a sequence and those chosen for it in this step."""
+        request = state.request
+        history = History([*state.ids, *(token.token_id for token in chosen)], len(request.prompt))
+        return sample(
+            logits,
+            request.params,
+            history,
+            self.limits.vocab,
+            request.logprobs,
+            stop_ids=request.stop_ids,
+            constraint=request.constraint,
+        )
 
     def _commit(self, plan: StepPlan, tokens: Sequence[Sequence[TokenOut]], seconds: float) -> tuple[RequestEvent, ...]:
         events = []
         for share, chosen in zip(plan.sequences, tokens, strict=True):
-            state, right = self._states[share.request], max(len(chosen) - 1, 0)
+            state = self._states[share.request]
             state.work.count(share.rows, seconds, decoding=bool(state.tokens))
+            appended = self._append_all(state, chosen)
+            right = max(len(appended) - 1, 0)
             state.drafter.learn(len(share.guesses), right)
-            appended = [self._append(state, token) for token in chosen]
             self._stored(state, share.first + share.known + right)
             if appended and appended[-1].finish_reason is not None:
                 self._finish(state, appended[-1].finish_reason)
             events += appended
         return tuple(events)
 
+    def _append_all(self, state: RequestState, tokens: Sequence[TokenOut]) -> list[RequestEvent]:
+        """What the tokens brought, up to the one that ends the request."""
+        events = list[RequestEvent]()
+        for token in tokens:
+            events.append(self._append(state, token))
+            if events[-1].finish_reason is not None:
+                break
+        return events
+
     def _append(self, state: RequestState, token: TokenOut) -> RequestEvent:
         if token.token_id in state.request.stop_ids:
             return RequestEvent(state.number, None, "stop")
         state.tokens.append(token)
         state.ids.append(token.token_id)
-        full = len(state.tokens) == state.request.max_tokens
-        return RequestEvent(state.number, token, "length" if full else None)
+        return RequestEvent(state.number, token, self._end(state))
+
+    def _end(self, state: RequestState) -> FinishReason | None:
+        """Why a request ends with the token it just got, if it does."""
+        request = state.request
+        if request.loop_guard and loops(state.ids, len(request.prompt), request.loop_guard):
+            return "loop"
+        return "length" if len(state.tokens) == request.max_tokens else None
 
     def _stored(self, state: RequestState, computed: int) -> None:
         """Keys and values of the first ``computed`` ids are stored."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cabochon.engine.draft import Drafter
-from cabochon.errors import ContextLengthError, UsageError
+from cabochon.engine.loop_guard import checked_loop_guard
+from cabochon.errors import ContextLengthError, UsageError, shown
 from cabochon.kvcache.pages import PageTable
 from cabochon.kvcache.prefix import PrefixTrail
+from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import checked, whole_number
 from cabochon.types import FinishReason, SamplingParams, TokenOut
 
@@ -31,6 +33,10 @@ class Request:
     """Log-probabilities: None for none, else of the chosen token and of that many of the most probable."""
     tenant: str = ""
     """Whose keys and values may be reused, and who may reuse these."""
+    constraint: Constraint | None = None
+    """Which ids may be chosen at each step."""
+    loop_guard: int = 0
+    """So many repetitions of a short sequence end the reply (``loop_guard.py``); 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +68,18 @@ class Limits:
         logprobs = request.logprobs
         if logprobs is not None:
             logprobs = whole_number("logprobs", logprobs, at_least=0, at_most=self.vocab)
-        return Request(
+        params = checked(request.params, self.vocab)
+        if params.min_tokens > max_tokens:
+            raise UsageError(f"min_tokens must be at most max_tokens, {max_tokens}, not {params.min_tokens}")
+        return replace(
+            request,
             prompt=prompt,
-            params=checked(request.params),
+            params=params,
             max_tokens=min(max_tokens, self.context - len(prompt)),
             stop_ids=frozenset(self.check_ids("stop_ids", request.stop_ids, empty=True)),
             logprobs=logprobs,
-            tenant=request.tenant,
+            constraint=_checked_constraint(request.constraint),
+            loop_guard=checked_loop_guard(request.loop_guard),
         )
 
     def check_ids(self, name: str, ids: Iterable[int], *, empty: bool = False) -> tuple[int, ...]:
@@ -77,6 +88,12 @@ class Limits:
         if not plain and not empty:
             raise UsageError(f"the {name} is empty; at least one token is needed")
         return plain
+
+
+def _checked_constraint(constraint: Constraint | None) -> Constraint | None:
+    if constraint is not None and not callable(getattr(constraint, "allowed", None)):
+        raise UsageError(f"constraint must be an object with a method 'allowed', not {shown(constraint)}")
+    return constraint
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """How tokens are chosen where a user says nothing: as the model's file asks for, else as Gemma's authors do.
 
-The keys are those that llama.cpp writes, ``general.sampling.temp`` and so on. Keys for what is not implemented
-(penalties, XTC, Mirostat) may be there with values that change nothing.
+The keys are those that llama.cpp writes, ``general.sampling.temp`` and so on. Mirostat is not implemented: its keys may
+be there with values that change nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,27 @@ from cabochon.sampling.params import checked
 from cabochon.types import SamplingParams
 
 _PREFIX = "general.sampling."
-_FIELDS = MappingProxyType({"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"})
+_FIELDS = MappingProxyType(
+    {
+        "temp": "temperature",
+        "top_k": "top_k",
+        "top_p": "top_p",
+        "min_p": "min_p",
+        "penalty_last_n": "penalty_last_n",
+        "penalty_repeat": "repetition_penalty",
+        "xtc_probability": "xtc_probability",
+        "xtc_threshold": "xtc_threshold",
+    }
+)
 
-# Not implemented: the value that switches each off, and the keys that only say how it works when on.
-_OFF = MappingProxyType({"penalty_repeat": 1, "xtc_probability": 0, "mirostat": 0})
-_DETAILS = frozenset({"penalty_last_n", "xtc_threshold", "mirostat_tau", "mirostat_eta"})
+# Not implemented: the value that switches it off, and the keys that only say how it works when on.
+_OFF = MappingProxyType({"mirostat": 0})
+_DETAILS = frozenset({"mirostat_tau", "mirostat_eta"})
+
+_LAST_N = "penalty_last_n"
+_LAST_N_ALL = -1
+_LAST_N_UNSAID = 64
+"""What the keys mean by no ``penalty_last_n``."""
 
 
 def sampling_from_gguf(metadata: Mapping[str, Any]) -> SamplingParams:
@@ -36,11 +52,22 @@ def sampling_from_gguf(metadata: Mapping[str, Any]) -> SamplingParams:
             continue
         if name not in _FIELDS:
             raise UnsupportedError(f"metadata {shown(key)} is {shown(value)}, which is not supported")
+        if name == _LAST_N and _is(value, _LAST_N_ALL):
+            value = 0
         try:
             params = checked(replace(params, **{_FIELDS[name]: value}))
         except UsageError as error:
             raise CheckpointError(f"metadata {key}: {error}") from None
-    return params
+    return _with_window(params, metadata.get(_PREFIX + _LAST_N))
+
+
+def _with_window(params: SamplingParams, last_n: object) -> SamplingParams:
+    """``params`` with the last tokens that a repetition penalty sees as the file means them: 0 is none there."""
+    if params.repetition_penalty == 1:
+        return replace(params, penalty_last_n=0)
+    if last_n is None:
+        return replace(params, penalty_last_n=_LAST_N_UNSAID)
+    return replace(params, repetition_penalty=1.0) if _is(last_n, 0) else params
 
 
 def _is(value: object, number: float) -> bool:

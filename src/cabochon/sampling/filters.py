@@ -1,14 +1,16 @@
-"""Filters of candidates, one small function each; ``sampler.py`` applies them in the order they stand here.
+"""Filters of candidates, one small function each; ``sampler.py`` applies them.
 
-Candidates are always in the order of the model's logits (largest first, equal ones by id), and every filter keeps a
-beginning of them that has at least one. Arithmetic is binary32, sums run in candidate order; see ``docs/sampling.md``.
+Candidates are always in the order of their logits (largest first, equal ones by id), and every filter leaves at least
+one, in that order. Arithmetic is binary32, sums run in candidate order; see ``docs/sampling.md``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cabochon.ops import numerics
 from cabochon.types import Float32, Int32
@@ -27,13 +29,22 @@ class Candidates:
         """The best ``n``."""
         return Candidates(self.ids[:n], self.logits[:n])
 
+    def only(self, kept: NDArray[np.bool_]) -> Candidates:
+        """Those that the mask [n] keeps."""
+        return Candidates(self.ids[kept], self.logits[kept])
+
 
 def candidates(logits: Float32, most: int = 0) -> Candidates:
-    """The ``most`` best ids of a row [V] of logits, in order; all of them if it is 0."""
+    """The ``most`` best ids of a row [V] of logits, in order; all of them if it is 0.
+
+    An id whose logit is minus infinity is none.
+    """
     if 0 < most < len(logits):
-        return Candidates(*numerics.top_k(logits, most))
-    ids = _descending(logits)
-    return Candidates(ids, logits[ids])
+        best = Candidates(*numerics.top_k(logits, most))
+    else:
+        ids = _descending(logits)
+        best = Candidates(ids, logits[ids])
+    return best.first(int(np.count_nonzero(best.logits > -np.inf)))
 
 
 def temperature(c: Candidates, t: float) -> Candidates:
@@ -54,15 +65,52 @@ def top_k(c: Candidates, k: int) -> Candidates:
 
 def top_p(c: Candidates, p: float) -> Candidates:
     """The fewest best ones whose share of the sum of all candidates is at least ``p``; 1 keeps all."""
+    return c if p == 1 else c.first(_reaching(weights(c), p, "left"))
+
+
+def top_p_of_gemma_pytorch(c: Candidates, p: float) -> Candidates:
+    """Those before whom the share of the sum of all candidates is at most ``p``; 1 keeps all.
+
+    One more than ``top_p`` keeps where a share is exactly ``p``.
+    """
+    return c if p == 1 else c.first(_reaching(weights(c), p, "right"))
+
+
+def typical(c: Candidates, p: float) -> Candidates:
+    """The fewest most typical ones whose share of the sum of all candidates is at least ``p``; 1 keeps all.
+
+    The nearer a candidate's surprise, minus the logarithm of its probability, is to the mean surprise, the entropy, the
+    more typical it is (Meister et al., "Locally typical sampling", 2022). Of equally typical ones the first goes first.
+    """
     if p == 1:
         return c
-    sums = np.cumsum(weights(c))
-    return c.first(int(np.searchsorted(sums, np.float32(p) * sums[-1], side="left")) + 1)
+    share = weights(c)
+    surprise = numerics.log_sum_exp(c.logits) - c.logits
+    # Without weight surprise may be infinite, and counts nothing.
+    counted = np.multiply(share, surprise, out=np.zeros_like(share), where=share > 0)
+    entropy = np.cumsum(counted)[-1] / np.cumsum(share)[-1]
+    order = np.argsort(np.abs(surprise - entropy), kind="stable")
+    kept = np.zeros(len(order), np.bool_)
+    kept[order[: _reaching(share[order], p, "left")]] = True
+    return c.only(kept)
 
 
 def min_p(c: Candidates, p: float) -> Candidates:
     """Those whose probability is at least ``p`` times the best one's; 0 keeps all."""
     return c.first(int(np.count_nonzero(weights(c) >= np.float32(p))))
+
+
+def xtc(c: Candidates, threshold: float, probability: float, u: float) -> Candidates:
+    """If ``u`` in (0, 1) is below ``probability``, removes those whose share is at least ``threshold``, but the last.
+
+    "Exclude top choices", by P. E. Weidmann.
+    """
+    if u >= probability:
+        return c
+    share = weights(c)
+    high = int(np.count_nonzero(share >= np.float32(threshold) * np.cumsum(share)[-1]))
+    first = max(high - 1, 0)
+    return Candidates(c.ids[first:], c.logits[first:])
 
 
 def draw(c: Candidates, u: float) -> int:
@@ -72,8 +120,14 @@ def draw(c: Candidates, u: float) -> int:
 
 
 def weights(c: Candidates) -> Float32:
-    """Probabilities [n] up to a common factor: the best one's is exactly 1. Needs logits out of ``temperature``."""
-    return numerics.exp(c.logits)
+    """Probabilities [n] up to a common factor: the first one's is exactly 1."""
+    return numerics.exp(c.logits - c.logits[0])
+
+
+def _reaching(weights: Float32, p: float, side: Literal["left", "right"]) -> int:
+    """How many weights of [n] it takes for their sum to reach ``p`` times the whole, or, ``right``, to exceed it."""
+    sums = np.cumsum(weights)
+    return int(np.searchsorted(sums, np.float32(p) * sums[-1], side=side)) + 1
 
 
 def _descending(logits: Float32) -> Int32:

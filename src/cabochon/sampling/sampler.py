@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from cabochon.errors import NumericError
 from cabochon.ops import numerics
 from cabochon.sampling import filters
+from cabochon.sampling.constraint import Constraint, allowed_ids
+from cabochon.sampling.history import History
+from cabochon.sampling.penalties import adjusted
 from cabochon.types import Float32, SamplingParams, TokenOut
+
+_XTC = 1 << 31
+"""Added to a choice's number: the random numbers that decide on XTC are no draw's."""
 
 
 def sample(
-    logits: Float32, params: SamplingParams, position: int, vocab_limit: int, logprobs: int | None = None
+    logits: Float32,
+    params: SamplingParams,
+    history: History,
+    vocab_limit: int,
+    logprobs: int | None = None,
+    *,
+    stop_ids: Collection[int] = (),
+    constraint: Constraint | None = None,
 ) -> TokenOut:
-    """The token at ``position`` of a text, from a row [V] of logits and checked parameters.
+    """The token after a text, from a row [V] of logits and checked parameters; it depends on nothing else.
 
-    Only ids below ``vocab_limit`` can be chosen. ``logprobs`` asks for the log-probability of the chosen token, and for
-    that many of the most probable ones (0: the chosen one only).
+    Only ids below ``vocab_limit`` can be chosen, and of those what ``stop_ids`` (see ``min_tokens``), ``bad_words`` and
+    the ``constraint`` allow. ``logprobs`` asks for the log-probability of the chosen token, and for that many of the
+    most probable ones (0: the chosen one only).
 
-    Raises ``NumericError`` if a logit is infinite or not a number.
+    Raises ``NumericError`` if a logit is infinite or not a number, ``ConstraintError`` if no id may be chosen.
     """
-    check_finite(logits, position)
-    token_id = choose(logits[:vocab_limit], params, position)
+    check_finite(logits, history.position)
+    allowed = allowed_ids(params, history, vocab_limit, stop_ids, constraint)
+    row = adjusted(logits[:vocab_limit], params, history)
+    token_id = choose(row if allowed is None else np.where(allowed, row, np.float32(-np.inf)), params, history.position)
     return TokenOut(token_id) if logprobs is None else with_logprobs(token_id, logits, vocab_limit, logprobs)
 
 
 def choose(logits: Float32, params: SamplingParams, position: int) -> int:
-    """The id chosen from a row of finite logits."""
+    """The id chosen for a position from a row of logits, of which one at least is finite and none but -inf is not."""
     if params.temperature == 0:
         return int(filters.candidates(logits, 1).ids[0])
+    c = _most_probable(logits, params)
+    c = filters.min_p(c, params.min_p)
+    if params.xtc_probability:
+        u = numerics.uniform(params.seed, position, params.choice + _XTC)
+        c = filters.xtc(c, params.xtc_threshold, params.xtc_probability, u)
+    return filters.draw(c, numerics.uniform(params.seed, position, params.choice))
+
+
+def _most_probable(logits: Float32, params: SamplingParams) -> filters.Candidates:
+    """What temperature, top-k, typical and top-p leave, in the order asked for."""
+    if params.order == "gemma_pytorch":
+        c = filters.temperature(filters.candidates(logits), params.temperature)
+        c = filters.top_p_of_gemma_pytorch(c, params.top_p)
+        c = filters.top_k(c, params.top_k)
+        return filters.typical(c, params.typical_p)
     # The best k before temperature are the best k after it, and cheaper to find than an order of all.
     c = filters.candidates(logits, params.top_k)
     c = filters.temperature(c, params.temperature)
     c = filters.top_k(c, params.top_k)
-    c = filters.top_p(c, params.top_p)
-    c = filters.min_p(c, params.min_p)
-    return filters.draw(c, numerics.uniform(params.seed, position))
+    c = filters.typical(c, params.typical_p)
+    return filters.top_p(c, params.top_p)
 
 
 def with_logprobs(token_id: int, logits: Float32, vocab_limit: int, most_probable: int) -> TokenOut:
