@@ -8,6 +8,7 @@ import pytest
 
 import cabochon
 from cabochon.cli import stdio
+from cabochon.session.sampling_arguments import SamplingArguments
 from cabochon.session.session import MAX_TOKENS
 
 from .conftest import Run
@@ -54,12 +55,17 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     defaults = {"backend": "auto", "threads": None, "context": None, "chunk": None}
     assert {key: loaded[key] for key in defaults} == defaults
     assert (loaded["activations"], loaded["kv_type"], loaded["whole_context"]) == ("int8x2", "f16", False)
-    sampling = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "seed", "logprobs"))
-    assert asked == {"prompt": [2, 5], "max_tokens": MAX_TOKENS, "stop": (), "ignore_eos": False, **sampling}
+    sampling = dict.fromkeys(SamplingArguments.__annotations__)
+    rest = {"stop": (), "ignore_eos": False, "logprobs": None, "loop_guard": 0}
+    assert asked == {"prompt": [2, 5], "max_tokens": MAX_TOKENS, **rest, **sampling}
 
     model = "--backend torch --threads 3 --context 77 --chunk 9 --activations int8 --kv-type bf16"
     engine = "--max-running 3 --kv-memory 64M --speculate 4"
     sampled = "--max-tokens 5 --temperature 0.5 --top-k 7 --top-p 0.25 --min-p 0.125 --seed 18446744073709551615"
+    sampled += " --typical-p 0.75 --sampler-order gemma_pytorch --choice 2 --repetition-penalty 1.5"
+    sampled += " --presence-penalty -0.5 --frequency-penalty 0.25 --penalty-last-n 30 --dry-multiplier 0.5"
+    sampled += " --dry-base 2 --dry-allowed-length 3 --dry-penalty-last-n 40 --xtc-probability 0.5 --xtc-threshold 0.25"
+    sampled += " --min-tokens 4 --loop-guard 5 --logit-bias 9=1.5 --logit-bias 4=-1 --bad-word z --bad-word yy"
     run(
         "generate",
         "a",
@@ -73,6 +79,10 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
         "--ignore-eos",
         "--logprobs",
         "4",
+        "--dry-sequence-breaker",
+        ":",
+        "--dry-sequence-breaker",
+        "none",
     )
     assert {key: loaded[key] for key in loaded if key not in ("model", "progress", "whole_context")} == {
         "backend": "torch", "threads": 3, "context": 77, "chunk": 9, "activations": "int8", "kv_type": "bf16",
@@ -81,7 +91,27 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     assert asked == {
         "prompt": "a", "max_tokens": 5, "temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125,
         "seed": 2**64 - 1, "stop": ("x", "\n"), "ignore_eos": True, "logprobs": 4,
+        "typical_p": 0.75, "order": "gemma_pytorch", "choice": 2, "repetition_penalty": 1.5, "presence_penalty": -0.5,
+        "frequency_penalty": 0.25, "penalty_last_n": 30, "dry_multiplier": 0.5, "dry_base": 2, "dry_allowed_length": 3,
+        "dry_penalty_last_n": 40, "xtc_probability": 0.5, "xtc_threshold": 0.25, "min_tokens": 4, "loop_guard": 5,
+        "logit_bias": {9: 1.5, 4: -1}, "bad_words": ("z", "yy"), "dry_sequence_breakers": (":", "none"),
     }  # fmt: skip
+    run("generate", "a", "--dry-sequence-breaker", "none")
+    assert asked["dry_sequence_breakers"] == ()
+
+
+def test_the_ways_to_choose_change_the_text_as_in_a_session(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    options = ["--temperature=0", "--dry-multiplier=0.8", "--repetition-penalty=1.3", "--max-tokens=30"]
+    outcome = run("generate", PROMPT, "--model", tiny, *options)
+    expected = session.generate(PROMPT, temperature=0, dry_multiplier=0.8, repetition_penalty=1.3, max_tokens=30)
+    assert outcome.out == expected.text + "\n"
+    assert expected.token_ids != session.generate(PROMPT, temperature=0, max_tokens=30).token_ids
+
+
+def test_verify_takes_them_too(run: Run, tiny: Path) -> None:
+    options = ["--dry-multiplier=0.8", "--xtc-probability=0.5", "--typical-p=0.9", "--sampler-order=gemma_pytorch"]
+    outcome = run("verify", PROMPT, "--model", tiny, *options, "--max-tokens", "20", "--json")
+    assert outcome.json["equal"] is True
 
 
 def test_json_is_one_object_with_the_agreed_keys(run: Run, tiny: Path, session: cabochon.Session) -> None:

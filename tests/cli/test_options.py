@@ -16,6 +16,20 @@ NUMBERS = {
     "--top-p": ["0", "-0.5", "1.01", "nan", "inf", "x"],
     "--min-p": ["-0.1", "1", "1.5", "nan", "x"],
     "--seed": ["-1", "18446744073709551616", "0.5", "x"],
+    "--typical-p": ["0", "-0.5", "1.01", "nan", "x"],
+    "--choice": ["-1", "2147483648", "x"],
+    "--repetition-penalty": ["0", "-1", "101", "nan", "x"],
+    "--presence-penalty": ["-101", "101", "nan", "x"],
+    "--frequency-penalty": ["-101", "101", "inf", "x"],
+    "--penalty-last-n": ["-1", "1.5"],
+    "--dry-multiplier": ["-0.1", "101", "nan"],
+    "--dry-base": ["0.9", "101", "x"],
+    "--dry-allowed-length": ["0", "x"],
+    "--dry-penalty-last-n": ["-1", "x"],
+    "--xtc-probability": ["-0.1", "1.1", "nan"],
+    "--xtc-threshold": ["-0.1", "1.1", "nan"],
+    "--min-tokens": ["-1", "x"],
+    "--loop-guard": ["-1", "1001", "x"],
     "--max-tokens": ["0", "-1", "1.5", "nan", "many", "99999999999"],
     "--threads": ["0", "-2", "two", "1.5", "100000"],
     "--context": ["0", "-4096", "4k", "99999999999"],
@@ -26,7 +40,7 @@ NUMBERS = {
     "--rounds": ["0", "-3"],
     "--prefill": ["0", "", "512,", "512,x", "-1"],
 }
-CHOICES = ("--backend", "--activations", "--kv-type")
+CHOICES = ("--backend", "--activations", "--kv-type", "--sampler-order")
 COMMAND_OF = {"--top-logprobs": "score", "--decode": "bench", "--rounds": "bench", "--prefill": "bench"}
 
 
@@ -53,9 +67,20 @@ def test_unknown_choices(run: Run, option: str, value: str) -> None:
     assert f"'{option}': '{value}' is not one of " in line
 
 
+@pytest.mark.parametrize("option", ["--stop", "--bad-word", "--dry-sequence-breaker"])
 @pytest.mark.parametrize("value", ["", "a\udcff"])
-def test_stop_texts_that_cannot_occur(run: Run, value: str) -> None:
-    assert "'--stop'" in run("generate", "a", "--model", "/none", "--stop", value).error_line(2)
+def test_texts_that_cannot_occur(run: Run, option: str, value: str) -> None:
+    assert f"'{option}'" in run("generate", "a", "--model", "/none", option, value).error_line(2)
+
+
+@pytest.mark.parametrize("value", ["", "5", "5=", "=1", "-1=2", "x=1", "5=x", "5=nan", "5=1000.5", "5=1=2"])
+def test_biases_that_cannot_be(run: Run, value: str) -> None:
+    assert "'--logit-bias'" in run("generate", "a", "--model", "/none", "--logit-bias", value).error_line(2)
+
+
+def test_two_biases_of_one_token(run: Run) -> None:
+    biases = ["--logit-bias", "5=1", "--logit-bias", "5=2"]
+    assert "'--logit-bias'" in run("generate", "a", "--model", "/none", *biases).error_line(2)
 
 
 @pytest.mark.parametrize("command", ["generate", "score", "verify"])
@@ -109,6 +134,19 @@ class TestWhatOnlyTheModelKnows:
 def test_log_probabilities_beyond_the_vocabulary(run: Run, tiny: Path) -> None:
     assert "logprobs" in run("generate", "a", "--model", tiny, "--logprobs", "368").error_line(2)
     assert "logprobs" in run("score", "a", "--model", tiny, "--top-logprobs", "368").error_line(2)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--logit-bias", "367=1"], "logit_bias: token id"),
+        (["--dry-sequence-breaker", "no such token"], "dry_sequence_breakers: no token"),
+        (["--min-tokens", "9", "--max-tokens", "5"], "min_tokens"),
+        (["--loop-guard", "1"], "loop_guard"),
+    ],
+)
+def test_ways_to_choose_that_cannot_be(run: Run, tiny: Path, options: list[str], words: str) -> None:
+    assert words in run("generate", "a", "--model", tiny, *options).error_line(2)
 
 
 def test_sizes_beyond_the_context(run: Run, tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.tiny import tiny_config, tiny_metadata, write_tiny_gguf
 from cabochon.testing.vocabulary import tiny_vocabulary
 from cabochon.text.tokenizer import Tokenizer
+from cabochon.types import SamplingParams
 
 CONFIG = tiny_config(layers=3, pattern=3, window=20)
 TOKENIZER = Tokenizer.from_gguf(tiny_metadata(CONFIG, tiny_vocabulary(CONFIG.vocab)))
@@ -63,7 +65,15 @@ ANYTHING: list[Any] = [
 ]
 NAMES = [str(type(value).__name__) + f" {n}" for n, value in enumerate(ANYTHING)]
 
-OPTIONS = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "ignore_eos", "logprobs")
+OPTIONS = (
+    "max_tokens",
+    "stop",
+    "ignore_eos",
+    "logprobs",
+    "loop_guard",
+    "constraint",
+    *(field.name for field in fields(SamplingParams)),
+)
 
 
 def session_of() -> Session:
@@ -107,6 +117,12 @@ def test_options_of_a_generation(argument: str, value: Any) -> None:
         ("stop", [5, 2.5, b"bytes", [b"bytes"], [5], len, Odd()]),
         ("ignore_eos", [None, "text", 5, [], Odd()]),
         ("logprobs", ["text", 2.5, True, [1], Odd()]),
+        ("loop_guard", ["text", 2.5, True, 1, [1], Odd()]),
+        ("constraint", ["text", 2.5, True, [1], Odd()]),
+        ("logit_bias", ["text", 2.5, True, [1], {"a": 1}, {1: "a"}, {1: Odd()}, {2**70: 1.0}, Odd()]),
+        ("bad_words", ["", 5, [5], [""], [[]], [b"bytes"], [["text"]], [[[1]]], [Odd()], np.array(5), Odd()]),
+        ("dry_sequence_breakers", [5, "", "qqqq", [[1]], [b"bytes"], [2.5], [Odd()], np.array(5), Odd()]),
+        ("order", ["text", 5, True, [1], Odd()]),
     ],
 )
 def test_options_that_are_refused(argument: str, values: list[Any]) -> None:

@@ -14,19 +14,19 @@ from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
     EngineOptions,
     ModelOptions,
-    SamplingOptions,
     as_json,
     engine_options,
     ignore_eos,
     max_tokens,
     model_options,
     not_empty,
-    sampling_options,
     whole,
 )
 from cabochon.cli.prompt import Prompt, prompt_input
 from cabochon.cli.report import generation_report
+from cabochon.cli.sampling_options import SamplingOptions, sampling_options
 from cabochon.cli.tokens import token_table
+from cabochon.engine.loop_guard import MOST_REPETITIONS
 from cabochon.errors import RunError, UsageError
 from cabochon.session import Generation, Session
 
@@ -48,6 +48,14 @@ Examples:
     "--stop", type=not_empty, multiple=True, metavar="TEXT", help="End before this text; may be given several times."
 )
 @ignore_eos
+@click.option(
+    "--loop-guard",
+    type=whole(0, MOST_REPETITIONS),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="End a text that only repeats itself: N times up to 64 tokens, 48 in all at least. 0 is off.",
+)
 @click.option(
     "--logprobs",
     type=whole(0),
@@ -72,6 +80,7 @@ def command(
     sampling: SamplingOptions,
     stop: tuple[str, ...],
     ignore_eos: bool,
+    loop_guard: int,
     logprobs: int | None,
     lines: str | None,
     output: str | None,
@@ -93,6 +102,7 @@ def command(
         "stop": stop,
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
+        "loop_guard": loop_guard,
     }
     if (lines is None) != (output is None):
         raise UsageError("--input and --output go together: many prompts, and where their results go")

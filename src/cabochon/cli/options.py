@@ -16,9 +16,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import click
 
 from cabochon.ops.cpus import MAX_THREADS
-from cabochon.sampling.params import MAX_SEED
 from cabochon.session.loading import MAX_GUESSES, MAX_RUNNING
-from cabochon.types import Activations, BackendName, KVType, SamplingParams
+from cabochon.types import Activations, BackendName, KVType
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -80,17 +79,6 @@ class EngineOptions:
     max_running: int
     kv_memory: int | None
     speculate: int
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
-    """How tokens are chosen; None where the model's own default holds."""
-
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    seed: int | None
 
 
 model_name = click.option(
@@ -158,7 +146,7 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         kv_type,
     ]
-    return _bundled(function, "model", ModelOptions, decorators)
+    return bundled(function, "model", ModelOptions, decorators)
 
 
 def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +176,7 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
             " it repeats itself.",
         ),
     ]
-    return _bundled(function, "engine", EngineOptions, decorators)
+    return bundled(function, "engine", EngineOptions, decorators)
 
 
 def size(value: str | int) -> int:
@@ -199,45 +187,7 @@ def size(value: str | int) -> int:
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
 
 
-def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of ``SamplingOptions``; the command gets them as ``sampling``."""
-    gemma = SamplingParams()
-    decorators: list[Decorator] = [
-        _sampling_option(
-            "--temperature",
-            real("0 or more", lambda x: x >= 0),
-            "0 always takes the most probable token.",
-            gemma.temperature,
-        ),
-        _sampling_option("--top-k", whole(0), "Draw from the N most probable tokens; 0 for all.", gemma.top_k),
-        _sampling_option(
-            "--top-p",
-            real("in (0, 1]", lambda x: 0 < x <= 1),
-            "Draw from the fewest tokens that hold this share of the probability.",
-            gemma.top_p,
-        ),
-        _sampling_option(
-            "--min-p",
-            real("in [0, 1)", lambda x: 0 <= x < 1),
-            "Leave out tokens below this share of the best one's probability.",
-            gemma.min_p,
-        ),
-        click.option(
-            "--seed",
-            type=whole(0, MAX_SEED),
-            metavar="N",
-            help="The same seed gives the same text. Default: a new one.",
-        ),
-    ]
-    return _bundled(function, "sampling", SamplingOptions, decorators)
-
-
-def _sampling_option(name: str, kind: Callable[[str], float], meaning: str, gemma: float) -> Decorator:
-    metavar = "N" if isinstance(gemma, int) else "X"
-    return click.option(name, type=kind, metavar=metavar, help=f"{meaning} Default: the model's, else {gemma:g}.")
-
-
-def _bundled(function: Callable[..., Any], name: str, bundle: type, decorators: list[Decorator]) -> Callable[..., Any]:
+def bundled(function: Callable[..., Any], name: str, bundle: type, decorators: list[Decorator]) -> Callable[..., Any]:
     """``function`` with the decorators' options, which it gets as one ``bundle`` called ``name``."""
 
     @functools.wraps(function)

@@ -11,14 +11,13 @@ from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
     ModelOptions,
-    SamplingOptions,
     as_json,
     ignore_eos,
     max_tokens,
     model_options,
-    sampling_options,
 )
 from cabochon.cli.prompt import Prompt, prompt_input
+from cabochon.cli.sampling_options import SamplingOptions, sampling_options
 from cabochon.trace.verify import Verification, verify
 
 

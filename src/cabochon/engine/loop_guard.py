@@ -15,15 +15,16 @@ LONGEST_PERIOD = 64
 FEWEST_TOKENS = 48
 """However often they repeat, fewer tokens are no loop: a row of dashes, a short list."""
 
-_FEWEST_REPETITIONS = 2
-_MOST_REPETITIONS = 1000
+FEWEST_REPETITIONS = 2
+MOST_REPETITIONS = 1000
+"""More would be a slip of the hand."""
 
 
 def checked_loop_guard(value: object) -> int:
     """How many repetitions are a loop, as a plain ``int``, 0 for none; raises ``UsageError`` for what cannot be."""
-    repetitions = whole_number("loop_guard", value, at_least=0, at_most=_MOST_REPETITIONS)
-    if 0 < repetitions < _FEWEST_REPETITIONS:
-        raise UsageError(f"loop_guard must be 0 (off) or at least {_FEWEST_REPETITIONS} repetitions, not {repetitions}")
+    repetitions = whole_number("loop_guard", value, at_least=0, at_most=MOST_REPETITIONS)
+    if 0 < repetitions < FEWEST_REPETITIONS:
+        raise UsageError(f"loop_guard must be 0 (off) or at least {FEWEST_REPETITIONS} repetitions, not {repetitions}")
     return repetitions
 
 

@@ -16,7 +16,7 @@ from cabochon.sampling.params import checked
 from cabochon.types import SamplingParams
 
 _PREFIX = "general.sampling."
-_FIELDS = MappingProxyType(
+FILE_FIELDS = MappingProxyType(
     {
         "temp": "temperature",
         "top_k": "top_k",
@@ -28,6 +28,7 @@ _FIELDS = MappingProxyType(
         "xtc_threshold": "xtc_threshold",
     }
 )
+"""Keys, without the prefix, and the parameters they set."""
 
 # Not implemented: the value that switches it off, and the keys that only say how it works when on.
 _OFF = MappingProxyType({"mirostat": 0})
@@ -50,12 +51,12 @@ def sampling_from_gguf(metadata: Mapping[str, Any]) -> SamplingParams:
         name = key.removeprefix(_PREFIX)
         if name == key or name in _DETAILS or (name in _OFF and _is(value, _OFF[name])):
             continue
-        if name not in _FIELDS:
+        if name not in FILE_FIELDS:
             raise UnsupportedError(f"metadata {shown(key)} is {shown(value)}, which is not supported")
         if name == _LAST_N and _is(value, _LAST_N_ALL):
             value = 0
         try:
-            params = checked(replace(params, **{_FIELDS[name]: value}))
+            params = checked(replace(params, **{FILE_FIELDS[name]: value}))
         except UsageError as error:
             raise CheckpointError(f"metadata {key}: {error}") from None
     return _with_window(params, metadata.get(_PREFIX + _LAST_N))

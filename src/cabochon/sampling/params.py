@@ -91,9 +91,12 @@ def true_or_false(name: str, value: object) -> bool:
 
 def listed(name: str, value: object, of_what: str) -> list[object]:
     """The members of a list, tuple, set or the like; raises ``UsageError`` naming what is none, a text included."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise UsageError(f"{name} must be a list of {of_what}, not {shown(value)}")
-    return list(value)
+    try:
+        if not isinstance(value, str | bytes) and isinstance(value, Iterable):
+            return list(value)
+    except TypeError:  # an array without dimensions
+        pass
+    raise UsageError(f"{name} must be a list of {of_what}, not {shown(value)}")
 
 
 def _ids(name: str, value: object, vocab: int | None) -> tuple[int, ...]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import secrets
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request
 from cabochon.errors import CabochonError, ContextLengthError, UsageError, shown
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
+from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
 from cabochon.session.batch import Outcome, run_all
 from cabochon.session.results import Generation, Score
+from cabochon.session.sampling_arguments import SamplingArguments, SamplingReader
 from cabochon.session.stream import Stream
 from cabochon.text.stop import StopStrings
 from cabochon.text.tokenizer import Tokenizer
@@ -65,6 +66,7 @@ class Session:
         """What the model calls itself."""
         self.load_s = load_s
         """Seconds that loading took."""
+        self._sampling = SamplingReader(tokenizer)
         self.defaults = defaults or SamplingParams()
         """Sampling where a call says nothing else; the seed is then random."""
         self.limits = Limits(context, min(tokenizer.vocab_size, model.config.vocab))
@@ -131,64 +133,62 @@ class Session:
         prompt: str | Sequence[int],
         *,
         max_tokens: int = MAX_TOKENS,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        loop_guard: int = 0,
+        constraint: Constraint | None = None,
+        **sampling: Unpack[SamplingArguments],
     ) -> Request:
         """A generation to be done, checked; arguments and errors are those of ``generate``."""
         self._check_open()
-        default = self.defaults
-        params = SamplingParams(
-            temperature=default.temperature if temperature is None else temperature,
-            top_k=default.top_k if top_k is None else top_k,
-            top_p=default.top_p if top_p is None else top_p,
-            min_p=default.min_p if min_p is None else min_p,
-            seed=secrets.randbits(64) if seed is None else seed,
-        )
+        params = self._sampling.params(sampling, self.defaults)
         stop_ids = frozenset(() if true_or_false("ignore_eos", ignore_eos) else self.config.eos_ids)
-        return self.limits.check(Request(self.prompt_ids(prompt), params, max_tokens, stop_ids, logprobs))
+        request = Request(
+            self.prompt_ids(prompt),
+            params,
+            max_tokens,
+            stop_ids,
+            logprobs,
+            constraint=constraint,
+            loop_guard=loop_guard,
+        )
+        return self.limits.check(request)
 
     def generate(
         self,
         prompt: str | Sequence[int],
         *,
         max_tokens: int = MAX_TOKENS,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
         stop: str | Iterable[str] = (),
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        loop_guard: int = 0,
+        constraint: Constraint | None = None,
+        **sampling: Unpack[SamplingArguments],
     ) -> Generation:
         """Continues ``prompt``: a text, which gets BOS in front, or ids, which are taken as they are.
 
-        ``max_tokens`` is cut to what the context leaves; both end a text with ``length``. Sampling is as in
-        ``docs/sampling.md``: None takes the default, and for ``seed`` a new random one. The text ends before the first
-        of the ``stop`` strings, and at the model's end-of-text ids unless ``ignore_eos``. ``logprobs`` asks for
-        log-probabilities: of the chosen token, and of that many of the most probable.
+        ``max_tokens`` is cut to what the context leaves; both end a text with ``length``. The text ends before the
+        first of the ``stop`` strings, and at the model's end-of-text ids unless ``ignore_eos``. With ``loop_guard`` it
+        ends after so many repetitions of a short sequence. ``logprobs`` asks for log-probabilities: of the chosen
+        token, and of that many of the most probable. ``constraint`` says at every step which tokens may be chosen.
+        ``sampling`` is as in ``docs/sampling.md``: None takes the default, and for ``seed`` a new random one.
 
         Raises:
             ContextLengthError: the prompt leaves no room for a token.
             UsageError: an argument cannot be; the message names it.
+            ConstraintError: the constraint, bad words and ``min_tokens`` leave no token to choose.
             NumericError: a value left the range of its type; the message names the remedy.
         """
         stream = self.stream(
             prompt,
             max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
             stop=stop,
             ignore_eos=ignore_eos,
             logprobs=logprobs,
+            loop_guard=loop_guard,
+            constraint=constraint,
+            **sampling,
         )
         with stream:
             for _ in stream:
@@ -200,26 +200,22 @@ class Session:
         prompt: str | Sequence[int],
         *,
         max_tokens: int = MAX_TOKENS,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
         stop: str | Iterable[str] = (),
         ignore_eos: bool = False,
         logprobs: int | None = None,
+        loop_guard: int = 0,
+        constraint: Constraint | None = None,
+        **sampling: Unpack[SamplingArguments],
     ) -> Stream:
         """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for."""
         request = self.request(
             prompt,
             max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
             ignore_eos=ignore_eos,
             logprobs=logprobs,
+            loop_guard=loop_guard,
+            constraint=constraint,
+            **sampling,
         )
         return Stream(self._open_engine(), request, self.tokenizer, StopStrings(stop), self.load_s)
 
