@@ -32,7 +32,10 @@ def test_json_names_every_tensor_once_with_its_bytes(run: Run, tmp_path: Path) -
     assert report["types"]["Q6_K"]["bytes"] * 256 == report["types"]["Q6_K"]["parameters"] * 210
     assert report["config"]["layer_windows"] == list(config.layer_windows)
     assert report["path"] == str(path)
-    assert report["sampling"] == {"temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.0}
+    assert report["sampling"] == {
+        "temperature": 1.0, "top_k": 64, "top_p": 0.95, "min_p": 0.0,
+        "repetition_penalty": 1.0, "penalty_last_n": 0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+    }  # fmt: skip
 
 
 def test_people_see_the_same(run: Run, tiny: Path) -> None:
@@ -46,6 +49,14 @@ def test_people_see_the_same(run: Run, tiny: Path) -> None:
     assert f"{report['parameters']:,}" in shown.out
     assert "temperature 1, top-k 64, top-p 0.95, min-p 0\n" in shown.out
     assert all(len(line) <= 100 for line in shown.out.splitlines() if not line.startswith("file"))
+
+
+def test_what_a_file_asks_of_sampling_is_shown(run: Run, tmp_path: Path) -> None:
+    asked = {"general.sampling.penalty_repeat": 1.5, "general.sampling.temp": 0.5}
+    path = write_tiny_gguf(tmp_path / "m.gguf", metadata=asked)
+    shown = run("inspect", "--model", path)
+    line = "temperature 0.5, top-k 64, top-p 0.95, min-p 0, penalty-last-n 64, repetition-penalty 1.5\n"
+    assert line in shown.out
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -16,8 +16,8 @@ from cabochon.cli.progress import loading_bar
 from cabochon.kvcache.groups import KVGroup
 from cabochon.kvcache.store import page_bytes
 from cabochon.model.layout import kv_layout
-from cabochon.sampling.defaults import sampling_from_gguf
-from cabochon.types import PAGE, KVType, RawTensor
+from cabochon.sampling.defaults import FILE_FIELDS, sampling_from_gguf
+from cabochon.types import PAGE, KVType, RawTensor, SamplingParams
 
 
 @click.command(
@@ -61,7 +61,7 @@ def describe(checkpoint: Checkpoint, kv_type: KVType) -> dict[str, Any]:
         "model": checkpoint.name,
         "path": str(checkpoint.source),
         "config": asdict(checkpoint.config),
-        "sampling": {name: value for name, value in asdict(defaults).items() if name != "seed"},
+        "sampling": {name: getattr(defaults, name) for name in FILE_FIELDS.values()},
         "parameters": sum(tensor.values for tensor in checkpoint.tensors.values()),
         "bytes": sum(tensor.data.nbytes for tensor in checkpoint.tensors.values()),
         "types": _totals(checkpoint.tensors.values()),
@@ -129,7 +129,7 @@ def _readable(report: dict[str, Any]) -> str:
         ("heads", f"{config['heads']} query, {config['kv_heads']} key/value, {config['head_dim']} wide"),
         ("vocabulary", f"{config['vocab']:,}"),
         ("context", f"{config['context_length']:,}"),
-        ("sampling", ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in report["sampling"].items())),
+        ("sampling", ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in _worth_showing(report))),
     ]
     types = [("type", "tensors", "parameters", "size")]
     types += [
@@ -163,3 +163,11 @@ def _readable(report: dict[str, Any]) -> str:
 def mebibytes(size: int) -> str:
     """``size`` bytes, for people."""
     return f"{size / 2**20:,.1f} MiB"
+
+
+def _worth_showing(report: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Of the sampling defaults the four that are on without being asked for, and what the file asks for besides."""
+    gemma = SamplingParams()
+    for name, value in report["sampling"].items():
+        if name in ("temperature", "top_k", "top_p", "min_p") or value != getattr(gemma, name):
+            yield name, value
