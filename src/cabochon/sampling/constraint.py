@@ -42,7 +42,7 @@ def allowed_ids(
     if given is not None and not _is_mask(given, vocab):
         raise ConstraintError(f"a constraint must give None or an array of {vocab} truth values, one for each token")
     forbidden = _completing(params.bad_words, history.ids)
-    if len(history.reply()) < params.min_tokens:
+    if params.min_tokens and len(history.reply()) < params.min_tokens:
         forbidden += stop_ids
     if given is None and not forbidden:
         return None

@@ -6,6 +6,7 @@ the other; see ``docs/sampling.md``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -49,7 +50,7 @@ def repetition(row: Float32, ids: Sequence[int], penalty: float) -> None:
     """
     if penalty == 1:
         return
-    seen = np.unique(np.asarray(ids, np.int64))
+    seen = np.array(list(set(ids)), np.int64)
     values, factor = row[seen], np.float32(penalty)
     row[seen] = np.where(values > 0, values / factor, values * factor)
 
@@ -58,8 +59,9 @@ def occurrence(row: Float32, ids: Sequence[int], presence: float, frequency: flo
     """Takes ``frequency`` times its count in ``ids``, plus ``presence``, from the logit of each id there."""
     if not (presence or frequency):
         return
-    seen, counts = np.unique(np.asarray(ids, np.int64), return_counts=True)
-    row[seen] -= counts.astype(np.float32) * np.float32(frequency) + np.float32(presence)
+    counts = Counter(ids)
+    times = np.array(list(counts.values()), np.float32)
+    row[np.array(list(counts), np.int64)] -= times * np.float32(frequency) + np.float32(presence)
 
 
 def dry(row: Float32, ids: Sequence[int], params: SamplingParams) -> None:
