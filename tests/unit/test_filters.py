@@ -172,6 +172,15 @@ def test_typical_may_remove_the_most_probable() -> None:
     assert filters.typical(left(logits), 0.7).ids.tolist() == list(range(201))
 
 
+def test_typical_is_before_top_p_and_in_gemma_pytorchs_order_after_it() -> None:
+    """Of these, top-p leaves the most probable; typical removes it, unless it is alone with few others."""
+    logits = np.array([math.log(0.4)] + [math.log(0.003)] * 200, np.float32)
+    params = replace(ALL, typical_p=0.2999, top_p=0.5)
+    drawn = {choose(logits, params, position) for position in range(1500)}
+    assert drawn == set(range(1, 51))
+    assert {choose(logits, replace(params, order="gemma_pytorch"), position) for position in range(200)} == {0}
+
+
 def test_typical_of_equally_probable_keeps_the_first() -> None:
     assert filters.typical(left(np.zeros(8, np.float32)), 0.5).ids.tolist() == [0, 1, 2, 3]
     assert filters.typical(left(np.zeros(8, np.float32)), 0.51).ids.tolist() == [0, 1, 2, 3, 4]

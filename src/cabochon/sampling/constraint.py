@@ -59,7 +59,7 @@ def _is_mask(given: object, vocab: int) -> bool:
 
 def _completing(words: Sequence[Sequence[int]], ids: Sequence[int]) -> list[int]:
     """The last id of each word that the text ends in all other ids of."""
-    return [word[-1] for word in words if len(word) <= len(ids) + 1 and _ends_with(ids, word[:-1])]
+    return [word[-1] for word in words if _ends_with(ids, word[:-1])]
 
 
 def _ends_with(ids: Sequence[int], end: Sequence[int]) -> bool:
