@@ -13,19 +13,21 @@ LINES: tuple[dict[str, Any], ...] = (
     {"id": "a", "prompt": "the", "max_tokens": 9, "seed": 5},
     {"prompt": "the", "max_tokens": 5, "temperature": 0, "logprobs": 1},
     {"id": [1, {"b": None}], "ids": [2, 9, 7, 8], "max_tokens": 30, "temperature": 0, "ignore_eos": True},
+    {"prompt": "the", "max_tokens": 9, "seed": 4, "logit_bias": {"9": 2.5}, "repetition_penalty": 1.5},
     {"id": "stop", "prompt": "an", "stop": ["e", "a"], "max_tokens": 40, "seed": 2},
 )
 BAD = (
-    ("not JSON", "line 5: not JSON"),
-    ("[1]", "line 5: not a JSON object"),
-    ("{}", "line 5: give either prompt or ids"),
-    ('{"prompt": "a", "ids": [2]}', "line 5: give either prompt or ids"),
-    ('{"prompt": "a", "top_q": 3}', "line 5: no such option: 'top_q'"),
+    ("not JSON", "line 6: not JSON"),
+    ("[1]", "line 6: not a JSON object"),
+    ("{}", "line 6: give either prompt or ids"),
+    ('{"prompt": "a", "ids": [2]}', "line 6: give either prompt or ids"),
+    ('{"prompt": "a", "top_q": 3}', "line 6: no such option: 'top_q'"),
     ('{"prompt": "a", "top_k": -3}', "top_k must be a whole number, 0 or more, not -3"),
     ('{"prompt": ""}', "the prompt is empty"),
+    ('{"prompt": "a", "logit_bias": {"x": 1}}', "logit_bias"),
     ('{"prompt": 7}', "a prompt must be a text or a list of token ids, not 7"),
     ('{"ids": ["a"]}', "prompt: token id must be a whole number"),
-    ("[" * 100000, "line 5: not JSON"),
+    ("[" * 100000, "line 6: not JSON"),
 )
 
 
@@ -54,13 +56,14 @@ def test_every_line_gives_what_it_gives_alone(
     out = tmp_path / "out.jsonl"
     run("generate", "--model", tiny, "--input", lines, "--output", out, "--context", "90", *options)
     got = results(out)
-    assert [entry.pop("id") for entry in got] == ["a", 1, [1, {"b": None}], "stop"]
-    assert [entry.pop("index") for entry in got] == [0, 1, 2, 3]
+    assert [entry.pop("id") for entry in got] == ["a", 1, [1, {"b": None}], 3, "stop"]
+    assert [entry.pop("index") for entry in got] == [0, 1, 2, 3, 4]
     for line, entry in zip(LINES, got, strict=True):
         arguments = ["--ids", ",".join(map(str, line["ids"]))] if "ids" in line else [str(line["prompt"])]
         for key in ("max_tokens", "temperature", "seed", "logprobs"):
             if key in line:
                 arguments += [f"--{key.replace('_', '-')}", str(line[key])]
+        arguments += ["--logit-bias", "9=2.5", "--repetition-penalty", "1.5"] if "logit_bias" in line else []
         arguments += [text for stop in line.get("stop", ()) for text in ("--stop", stop)]
         arguments += ["--ignore-eos"] if line.get("ignore_eos") else []
         alone = run("generate", *arguments, "--model", tiny, "--json").json
@@ -78,9 +81,9 @@ def test_a_bad_line_is_told_and_disturbs_no_other(
     outcome = run("generate", "--model", tiny, "--input", lines, "--output", out, "--max-running", "4")
     assert outcome.error_line(1).startswith("error: 1 lines ended with an error")
     got = results(out)
-    assert [entry["index"] for entry in got] == list(range(6))
-    assert got[4]["error"].startswith(error)
-    assert ["error" in entry for entry in got] == [False] * 4 + [True, False]
+    assert [entry["index"] for entry in got] == list(range(7))
+    assert got[5]["error"].startswith(error)
+    assert ["error" in entry for entry in got] == [False] * 5 + [True, False]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 4])

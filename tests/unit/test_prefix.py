@@ -8,6 +8,7 @@ from cabochon.engine.engine import Engine, pools_for
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.kvcache import prefix as module
 from cabochon.kvcache.prefix import PrefixCache
+from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.tiny import tiny_config
@@ -48,7 +49,9 @@ def alone(engine: Engine, request: Request) -> list[TokenOut]:
     assert isinstance(model, FakeModel)
     ids, tokens = list(request.prompt), list[TokenOut]()
     while len(tokens) < request.max_tokens:
-        tokens.append(sample(model.expected_logits(ids), request.params, len(ids), model.config.vocab))
+        tokens.append(
+            sample(model.expected_logits(ids), request.params, History(ids, len(request.prompt)), model.config.vocab)
+        )
         ids.append(tokens[-1].token_id)
     return tokens
 

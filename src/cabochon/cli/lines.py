@@ -13,8 +13,9 @@ from cabochon.cli.progress import loading_bar
 from cabochon.cli.report import generation_report
 from cabochon.errors import CabochonError, RunError, UsageError, shown
 from cabochon.session import Outcome, Session, Stream
+from cabochon.session.sampling_arguments import SamplingArguments
 
-OPTIONS = frozenset(("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "ignore_eos", "logprobs"))
+OPTIONS = frozenset((*SamplingArguments.__annotations__, "max_tokens", "stop", "ignore_eos", "logprobs", "loop_guard"))
 """Keys of a line, besides ``id`` and ``prompt`` or ``ids``; they go before the command's own options."""
 
 _MOST_BYTES = 64 << 20
@@ -93,6 +94,9 @@ def _line(number: int, text: bytes) -> Line:
     unknown = sorted(set(entry) - OPTIONS)
     if unknown:
         return Line(name, error=UsageError(f"{where}: no such option: {', '.join(map(shown, unknown))}"))
+    bias = entry.get("logit_bias")
+    if isinstance(bias, dict):  # JSON's keys are texts
+        entry["logit_bias"] = {int(key) if key.isdecimal() else key: value for key, value in bias.items()}
     return Line(name, prompts[0], entry)
 
 
