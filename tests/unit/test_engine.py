@@ -348,6 +348,13 @@ def test_an_error_in_the_observer_ends_the_request() -> None:
     assert engine.idle
 
 
+def test_a_checked_request_stays_as_it_is() -> None:
+    limits = Limits(20, 367)
+    once = limits.check(Request(prompt_of(17), replace(PARAMS, min_tokens=8), 12))
+    assert (once.max_tokens, once.params.min_tokens) == (3, 3)
+    assert limits.check(once) == once
+
+
 def test_a_full_line_takes_no_more() -> None:
     model = FakeModel()
     limits = Limits(CONTEXT, model.config.vocab, max_waiting=2, max_waiting_tokens=20)

@@ -53,7 +53,7 @@ class Limits:
     """The most tokens of their prompts."""
 
     def check(self, request: Request) -> Request:
-        """The request in plain types, with ``max_tokens`` cut to what the context leaves.
+        """The request in plain types, with ``max_tokens`` and ``min_tokens`` cut to what the context leaves.
 
         Raises ``ContextLengthError`` for a prompt that leaves no room for a token, ``UsageError`` naming any other
         value that cannot be.
@@ -71,11 +71,12 @@ class Limits:
         params = checked(request.params, self.vocab)
         if params.min_tokens > max_tokens:
             raise UsageError(f"min_tokens must be at most max_tokens, {max_tokens}, not {params.min_tokens}")
+        room = min(max_tokens, self.context - len(prompt))
         return replace(
             request,
             prompt=prompt,
-            params=params,
-            max_tokens=min(max_tokens, self.context - len(prompt)),
+            params=replace(params, min_tokens=min(params.min_tokens, room)),
+            max_tokens=room,
             stop_ids=frozenset(self.check_ids("stop_ids", request.stop_ids, empty=True)),
             logprobs=logprobs,
             constraint=_checked_constraint(request.constraint),
