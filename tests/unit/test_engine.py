@@ -348,6 +348,21 @@ def test_an_error_in_the_observer_ends_the_request() -> None:
     assert engine.idle
 
 
+def test_a_pass_over_a_text_and_requests_exclude_one_another() -> None:
+    engine = engine_of(FakeModel(chunk=16), chunk=16)
+    passing = engine.hidden_states(prompt_of(40), 16)
+    next(passing)
+    with pytest.raises(UsageError, match="a text is being scored"):
+        engine.submit(Request(prompt_of(5), PARAMS, 2))
+    with pytest.raises(UsageError, match="another text is being scored"):
+        engine.hidden_states(prompt_of(5), 16)
+    passing.close()
+    state = engine.submit(Request(prompt_of(5), PARAMS, 2))
+    with pytest.raises(UsageError, match="an unfinished generation"):
+        engine.hidden_states(prompt_of(5), 16)
+    assert len(run(engine, state).tokens) == 2
+
+
 def test_a_checked_request_stays_as_it_is() -> None:
     limits = Limits(20, 367)
     once = limits.check(Request(prompt_of(17), replace(PARAMS, min_tokens=8), 12))

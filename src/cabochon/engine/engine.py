@@ -35,6 +35,8 @@ def pools_for(store: KVStore) -> tuple[PagePool, ...]:
 class Engine:
     """Runs requests on one model, together. Any thread may call anything: a step runs while others wait for its end.
 
+    Only a pass over a text (``hidden_states``) and requests exclude one another, with a ``UsageError``.
+
     Whatever ends a request, an error in a step included, its pages go back to the pools at once. An interruption that
     may have come between any two lines (Ctrl-C) ends all requests, and the pools are as new.
     """
@@ -108,6 +110,8 @@ class Engine:
         with self._work():
             if self._closed:
                 raise UsageError("the session is closed")
+            if self._pass_tables:
+                raise UsageError("a text is being scored; generate before it or after it")
             self._check_queue(len(request.prompt))
             ids, drafter = list(request.prompt), Drafter(self._speculate)
             state = RequestState(self._submitted, request, self._new_tables(), ids, drafter)
@@ -118,6 +122,8 @@ class Engine:
 
     def cancel(self, state: RequestState, reason: FinishReason = "cancelled") -> None:
         """Ends a request; nothing happens if it has ended. From within a step (an observer) it ends after it."""
+        if state.phase == "finished":
+            return
         with self._work():
             self._leaving.append((state, reason))
 
@@ -162,8 +168,7 @@ class Engine:
 
         Raises ``UsageError`` while requests are unfinished: their pages and these might not fit together.
         """
-        if not self.idle:
-            raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+        self._check_free()
         return self._hidden_states(ids, rows)
 
     def check_integrity(self) -> None:
@@ -229,8 +234,10 @@ class Engine:
 
     def _sample_row(self, logits: Float32, state: RequestState, chosen: Sequence[TokenOut]) -> TokenOut:
         """The token after a sequence and those chosen for it in this step."""
-        request = state.request
-        history = History([*state.ids, *(token.token_id for token in chosen)], len(request.prompt))
+        request, ids = state.request, state.ids
+        if chosen:
+            ids = [*ids, *(token.token_id for token in chosen)]
+        history = History(ids, len(request.prompt))
         return sample(
             logits,
             request.params,
@@ -376,7 +383,9 @@ class Engine:
             self.prefixes.clear()
 
     def _hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
-        tables = self._new_tables()
+        with self._work():
+            self._check_free()
+            tables = self._pass_tables = self._new_tables()
         try:
             for first in range(0, len(ids), rows):
                 with self._work():
@@ -388,8 +397,14 @@ class Engine:
                     table.let_go_all()
                 self._pass_tables = ()
 
+    def _check_free(self) -> None:
+        """Raises ``UsageError`` unless a pass over a text can have all pages."""
+        if not self.idle:
+            raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+        if self._pass_tables:
+            raise UsageError("another text is being scored; do one after the other")
+
     def _pass(self, tables: Sequence[PageTable], ids: Sequence[int], first: int) -> Float32:
-        self._pass_tables = tables
         for table in tables:
             table.grow(first + len(ids))
         hidden = self._model.hidden(build_step([SequenceRows(ids, first, tables, range(len(ids)))], self._groups))

@@ -16,6 +16,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -90,7 +91,7 @@ class PrefixCache:
         self._partings: set[PrefixNode] = set()
         self.counters = PrefixCounters()
         for group, pool in enumerate(pools):
-            pool.tell(lambda page, group=group: self._page_reused(group, page))  # type: ignore[misc]
+            pool.tell(partial(self._page_reused, group))
 
     def begin(
         self, ids: Sequence[int], tables: Sequence[PageTable], tenant: Hashable = None
