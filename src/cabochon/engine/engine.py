@@ -33,7 +33,8 @@ def pools_for(store: KVStore) -> tuple[PagePool, ...]:
 
 
 class Engine:
-    """Runs requests on one model, together. Any thread may call anything: a step runs while others wait for its end.
+    """Runs requests on one model, together. Any thread may call anything. One runs a step, and what else changes pages
+    waits for its end; ``submit`` and ``cancel`` never wait.
 
     Only a pass over a text (``hidden_states``) and requests exclude one another, with a ``UsageError``.
 
@@ -71,6 +72,9 @@ class Engine:
         self._submitted = 0
         self._closed = False
         self._lock = RLock()
+        """Held during a step, and whenever pages change hands."""
+        self._door = RLock()
+        """Held for a moment where a request comes or goes, never during a step; the last of the two to be taken."""
         self._at_work = False
         self._pass_tables: Sequence[PageTable] = ()
         self._leaving: list[tuple[RequestState, FinishReason]] = []
@@ -107,7 +111,7 @@ class Engine:
         ``UsageError`` once the engine is closed.
         """
         request = self.limits.check(request)
-        with self._work():
+        with self._door:
             if self._closed:
                 raise UsageError("the session is closed")
             if self._pass_tables:
@@ -121,11 +125,10 @@ class Engine:
         return state
 
     def cancel(self, state: RequestState, reason: FinishReason = "cancelled") -> None:
-        """Ends a request; nothing happens if it has ended. From within a step (an observer) it ends after it."""
-        if state.phase == "finished":
-            return
-        with self._work():
+        """Ends a request; nothing happens if it has ended. While a step runs, in whatever thread, it ends after it."""
+        if state.phase != "finished":
             self._leaving.append((state, reason))
+            self._settle()
 
     def cancel_all(self) -> None:
         """Ends all requests."""
@@ -134,9 +137,9 @@ class Engine:
 
     def close(self) -> None:
         """Ends all requests and takes no more."""
-        with self._work():
+        with self._door:
             self._closed = True
-            self.cancel_all()
+        self.cancel_all()
 
     def step(self) -> tuple[RequestEvent, ...]:
         """Runs one step; what it brought, in the order of the plan. An idle engine does nothing.
@@ -159,7 +162,7 @@ class Engine:
         Where several threads wait, each in turn runs steps for all.
         """
         while len(state.tokens) <= tokens and state.finish_reason is None:
-            with self._lock:
+            with self._work():
                 if len(state.tokens) <= tokens and state.finish_reason is None:
                     self.step()
 
@@ -173,7 +176,8 @@ class Engine:
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` unless every page is owned as often as counted and all requests are consistent."""
-        states = list(self._states.values())
+        with self._door:
+            states, scheduled = list(self._states.values()), self._scheduler.requests
         for state in states:
             state.check()
         for group, pool in enumerate(self._pools):
@@ -181,7 +185,7 @@ class Engine:
             pool.check_integrity([*passing, *(state.tables[group] for state in states)])
         if self.prefixes is not None:
             self.prefixes.check_integrity()
-        if sorted(state.number for state in self._scheduler.requests) != sorted(self._states):
+        if sorted(state.number for state in scheduled) != [state.number for state in states]:
             raise AssertionError("the scheduler's requests are not the engine's")
 
     # ---- A step -------------------------------------------------------------------------------------------------
@@ -332,8 +336,9 @@ class Engine:
         state.computed = 0
 
     def _finish(self, state: RequestState, reason: FinishReason) -> None:
-        self._scheduler.remove(state)
-        del self._states[state.number]
+        with self._door:
+            self._scheduler.remove(state)
+            del self._states[state.number]
         state.phase, state.finish_reason = "finished", reason
         self._let_go_pages(state)
 
@@ -342,6 +347,25 @@ class Engine:
     @contextmanager
     def _work(self) -> Iterator[None]:
         """Around what changes requests and pages: one thread at a time, and nothing is left half done."""
+        try:
+            with self._turn():
+                yield
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Sees off whoever is to leave, unless another thread is at work: it comes here when it is done."""
+        while self._leaving and self._lock.acquire(blocking=False):
+            try:
+                if self._at_work:
+                    return
+                with self._turn():
+                    pass
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
         with self._lock:
             if self._at_work:  # within a step: an observer's call, or a stream that is collected
                 yield
@@ -370,20 +394,22 @@ class Engine:
 
     def _start_over(self) -> None:
         """All requests end, and nobody owns a page."""
-        for state in self._states.values():
+        with self._door:
+            states = list(self._states.values())
+            self._states.clear()
+            self._leaving.clear()
+            self._scheduler.clear()
+        for state in states:
             state.phase, state.finish_reason, state.trail = "finished", "cancelled", None
-        for table in [*self._pass_tables, *(table for state in self._states.values() for table in state.tables)]:
+        for table in [*self._pass_tables, *(table for state in states for table in state.tables)]:
             table.forget()
-        self._states.clear()
-        self._leaving.clear()
-        self._scheduler.clear()
         for pool in self._pools:
             pool.clear()
         if self.prefixes is not None:
             self.prefixes.clear()
 
     def _hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
-        with self._work():
+        with self._work(), self._door:
             self._check_free()
             tables = self._pass_tables = self._new_tables()
         try:

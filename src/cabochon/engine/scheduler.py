@@ -54,7 +54,7 @@ class Scheduler:
     @property
     def waiting_tokens(self) -> int:
         """Tokens of the requests in line."""
-        return sum(len(state.ids) for state in self._waiting)
+        return sum(len(state.ids) for state in list(self._waiting))
 
     def add(self, state: RequestState) -> None:
         """A new request, last in line."""
