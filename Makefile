@@ -25,7 +25,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden random-types bits laws bench-engine verify-real \
+.PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate bench-engine verify-real \
 	sanitize test-minimal test-arm clean help
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make laws           law 2 in CASES=$(CASES) random mixes of requests (an hour)'
+	@echo 'make mutate         faults put into the package one by one: a test must see each (minutes)'
 	@echo 'make bench-engine   many streams beside llama.cpp, and reuse of what is stored'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
@@ -98,6 +99,9 @@ verify-real: setup
 
 laws: setup
 	CABOCHON_LAW_CASES=$(CASES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/laws/test_company_laws.py
+
+mutate: setup
+	$(BIN)/python -m tools.mutate --jobs $(JOBS)
 
 bench-engine: setup
 	$(BIN)/python benchmarks/streams.py --save benchmarks/results/streams.json

@@ -10,6 +10,9 @@ from tests.laws.company import run_case
 CASES = int(os.environ.get("CABOCHON_LAW_CASES", "2000"))
 """Cases in all; ``make laws`` runs more."""
 
+ENOUGH = 2000
+"""With so many, each block meets everything."""
+
 BLOCKS = 10
 
 
@@ -18,8 +21,6 @@ def test_company_changes_nothing(block: int) -> None:
     happened = run_case(block)
     for seed in range(block + BLOCKS, CASES, BLOCKS):
         happened.update(run_case(seed))
-    # What the law is about did happen.
-    assert happened["hits"]
-    assert happened["pauses"]
-    assert happened["evictions"]
-    assert happened["loops"]
+    # What the law is about did happen, where there are cases enough.
+    for event in ("hits", "pauses", "evictions", "loops"):
+        assert happened[event] or CASES < ENOUGH, event

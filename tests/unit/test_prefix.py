@@ -7,6 +7,7 @@ import pytest
 from cabochon.engine.engine import Engine, pools_for
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.kvcache import prefix as module
+from cabochon.kvcache.pages import PagePool
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
@@ -156,6 +157,35 @@ def test_names_alone_are_not_believed(monkeypatch: pytest.MonkeyPatch, name: byt
     mixed = (*second[:PAGE], *first[PAGE:])
     assert run(engine, mixed).reused == 0
     assert calls
+
+
+def test_what_comes_before_a_page_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that tell a page's own ids only: after another text the same ids have other keys."""
+    real = module.page_name
+    monkeypatch.setattr(module, "page_name", lambda parent, ids: real(b"", ids))
+    engine = engine_of()
+    first, second, last = (ids_of(n, PAGE) for n in (1, 2, 3))
+    run(engine, (*first, *last, 7))
+    run(engine, (*second, 7))
+    assert run(engine, (*second, *last, 7)).reused == PAGE
+
+
+def test_a_page_is_found_again_after_each_of_the_texts_it_follows() -> None:
+    engine = engine_of()
+    first, second, last = (ids_of(n, PAGE) for n in (1, 2, 3))
+    for before in (first, second):
+        run(engine, (*before, *last, 7))
+    for before in (first, second):
+        assert run(engine, (*before, *last, 7)).reused == 2 * PAGE
+
+
+def test_models_and_tenants_have_names_of_their_own() -> None:
+    groups = engine_of()._groups
+    names = {
+        PrefixCache(groups, [PagePool(4), PagePool(4)], model, 0).begin((1, 2), (), tenant)[0].nodes[0].name
+        for model, tenant in (("a", "b"), ("a", "c"), ("d", "b"))
+    }
+    assert len(names) == 3
 
 
 def test_an_interruption_forgets_what_is_kept() -> None:

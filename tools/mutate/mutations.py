@@ -1,0 +1,360 @@
+"""Faults that must not go unnoticed: each a change of a few words of the sources, and the tests that should see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+LAW = "tests/laws/test_company_laws.py"
+ENGINE = "tests/unit/test_engine.py"
+PAGES = "tests/unit/test_pages.py"
+PREFIX = "tests/unit/test_prefix.py"
+SAMPLING = "tests/unit/test_filters.py"
+
+BATCH_MODULE = "cabochon.engine.batch"
+ENGINE_MODULE = "cabochon.engine.engine"
+SCHEDULER_MODULE = "cabochon.engine.scheduler"
+PAGES_MODULE = "cabochon.kvcache.pages"
+PREFIX_MODULE = "cabochon.kvcache.prefix"
+HISTORY_MODULE = "cabochon.sampling.history"
+SAMPLER_MODULE = "cabochon.sampling.sampler"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of one module's source."""
+
+    module: str
+    before: str
+    """Stands in the source exactly once."""
+    after: str
+
+    def apply(self, source: str) -> str:
+        """The source with the change. Raises ``ValueError`` unless ``before`` stands in it exactly once."""
+        found = source.count(self.before)
+        if found != 1:
+            raise ValueError(f"{self.module} holds {self.before!r} {found} times; a mutation needs it once")
+        return source.replace(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A fault, and where it should be seen."""
+
+    name: str
+    tests: tuple[str, ...]
+    """Files, those that see it soonest first."""
+    edits: tuple[Edit, ...]
+
+
+def source_of(module: str) -> str:
+    """The source text of a module, which is not imported (its packages are)."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"there is no module {module}")
+    return Path(spec.origin).read_text("utf-8")
+
+
+def _one(name: str, tests: tuple[str, ...], module: str, before: str, after: str) -> Mutation:
+    return Mutation(name, tests, (Edit(module, before, after),))
+
+
+_WINDOW = "(group.window or positions + 1)"
+_FIRST_PAGE_HELD = """for node in trail.nodes[self._first_page(group, pages) + 1 : pages + 1]
+        )"""
+_GIVE_BACK = """        self._pages[index] = NO_PAGE
+        self._pool.release(page)"""
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # ---- The arrays of a step
+    _one("window one too large", (ENGINE,), BATCH_MODULE, _WINDOW, "((group.window or positions) + 1)"),
+    _one("window one too small", (ENGINE,), BATCH_MODULE, _WINDOW, "((group.window or positions + 2) - 1)"),
+    _one(
+        "position one up",
+        (ENGINE,),
+        BATCH_MODULE,
+        "positions=positions.astype(np.int32),",
+        "positions=(positions + 1).astype(np.int32),",
+    ),
+    _one(
+        "position one down",
+        (ENGINE,),
+        BATCH_MODULE,
+        "positions=positions.astype(np.int32),",
+        "positions=np.maximum(positions - 1, 0).astype(np.int32),",
+    ),
+    _one(
+        "position counted from the step",
+        (LAW,),
+        BATCH_MODULE,
+        "positions=positions.astype(np.int32),",
+        "positions=(positions - positions[0]).astype(np.int32),",
+    ),
+    _one(
+        "last key one up",
+        (LAW,),
+        BATCH_MODULE,
+        "last_key=np.tile(positions.astype(np.int32), ",
+        "last_key=np.tile((positions + 1).astype(np.int32), ",
+    ),
+    _one(
+        "last key one down",
+        (ENGINE,),
+        BATCH_MODULE,
+        "last_key=np.tile(positions.astype(np.int32), ",
+        "last_key=np.tile(np.maximum(positions - 1, 0).astype(np.int32), ",
+    ),
+    _one(
+        "a key is stored one page before its own",
+        (LAW,),
+        BATCH_MODULE,
+        "table[rows, positions // PAGE]",
+        "table[rows, np.maximum(positions // PAGE - 1, 0)]",
+    ),
+    _one(
+        "a key is stored one slot after its own",
+        (LAW,),
+        BATCH_MODULE,
+        "positions % PAGE for",
+        "(positions + 1) % PAGE for",
+    ),
+    _one(
+        "page table one off",
+        (LAW,),
+        BATCH_MODULE,
+        "out[row, : len(table)] = table",
+        "out[row, : len(table)] = np.roll(table, 1)",
+    ),
+    _one(
+        "all sequences read the pages of the first",
+        (LAW,),
+        BATCH_MODULE,
+        "out[row, : len(table)] = table",
+        "out[row, : len(tables[0])] = tables[0]",
+    ),
+    _one(
+        "logits of the row before",
+        (LAW,),
+        BATCH_MODULE,
+        "start + np.array(s.logit_rows, np.int64)",
+        "start + np.maximum(np.array(s.logit_rows, np.int64) - 1, 0)",
+    ),
+    # ---- Pages
+    Mutation(
+        "stale pages can be read",
+        (LAW, ENGINE),
+        (
+            Edit(PAGES_MODULE, _GIVE_BACK, "        self._pool.release(page)"),
+            Edit(BATCH_MODULE, _WINDOW, "((group.window or positions - PAGE + 1) + PAGE)"),
+        ),
+    ),
+    _one(
+        "pages are let go one page too early",
+        (LAW,),
+        PAGES_MODULE,
+        "min(first_key // PAGE, self._length)",
+        "min(first_key // PAGE + 1, self._length)",
+    ),
+    _one(
+        "pages are let go one key too early",
+        (LAW, PAGES),
+        PAGES_MODULE,
+        "first_key = max(next_query - self._window + 1, 0)",
+        "first_key = max(next_query - self._window + 2, 0)",
+    ),
+    _one(
+        "pages are let go one key too late",
+        (PAGES,),
+        PAGES_MODULE,
+        "first_key = max(next_query - self._window + 1, 0)",
+        "first_key = max(next_query - self._window, 0)",
+    ),
+    _one(
+        "a page is let go twice",
+        (LAW,),
+        PAGES_MODULE,
+        "            self._behind = index + 1\n            self._give_back(index)",
+        "            self._give_back(index)",
+    ),
+    _one(
+        "a page is never let go",
+        (LAW,),
+        PAGES_MODULE,
+        _GIVE_BACK,
+        "        self._pages[index] = NO_PAGE",
+    ),
+    _one(
+        "a page is free while it has an owner",
+        (LAW,),
+        PAGES_MODULE,
+        "        self._owners[page] -= 1\n        if not self._owners[page]:",
+        "        self._owners[page] -= 1\n        if self._owners[page] < 2:",
+    ),
+    _one(
+        "a kept page that has an owner again is still handed out",
+        (LAW,),
+        PAGES_MODULE,
+        "            self._kept.pop(page, None)\n            self._kept_protected.pop(page, None)\n        self._own",
+        "        self._own",
+    ),
+    _one(
+        "a page that is handed out keeps its name",
+        (LAW,),
+        PAGES_MODULE,
+        "        self._on_reuse(page)\n",
+        "",
+    ),
+    _one(
+        "one page too few is missing",
+        (LAW,),
+        PAGES_MODULE,
+        "return max(pages_of(keys) - self._length, 0)",
+        "return max(pages_of(keys) - self._length - 1, 0)",
+    ),
+    # ---- Reuse
+    _one("ids are not compared", (PREFIX,), PREFIX_MODULE, "node.parent is parent and node.ids == ids", "True"),
+    _one(
+        "ids before the page are not compared",
+        (PREFIX,),
+        PREFIX_MODULE,
+        "node.parent is parent and node.ids == ids",
+        "node.ids == ids",
+    ),
+    _one(
+        "ids of the page are not compared",
+        (PREFIX,),
+        PREFIX_MODULE,
+        "node.parent is parent and node.ids == ids",
+        "node.parent is parent",
+    ),
+    _one("tenant left out of names", (PREFIX,), PREFIX_MODULE, " + repr(tenant).encode()", ""),
+    _one("model left out of names", (PREFIX,), PREFIX_MODULE, " + self._model", ""),
+    _one("parent left out of names", (PREFIX,), PREFIX_MODULE, "sha256(parent + np", "sha256(np"),
+    _one(
+        "a page is named before it is full",
+        (LAW,),
+        PREFIX_MODULE,
+        "trail.pages < computed // PAGE",
+        "trail.pages < -(-computed // PAGE)",
+    ),
+    _one("no id is left to run", (PREFIX,), PREFIX_MODULE, "(len(ids) - 1) // PAGE", "len(ids) // PAGE"),
+    _one(
+        "a prefix is reused without the first of its sliding pages",
+        (LAW,),
+        PREFIX_MODULE,
+        _FIRST_PAGE_HELD,
+        _FIRST_PAGE_HELD.replace("pages) + 1 :", "pages) + 2 :"),
+    ),
+    _one(
+        "a prefix is reused without the last of its pages",
+        (LAW,),
+        PREFIX_MODULE,
+        _FIRST_PAGE_HELD,
+        _FIRST_PAGE_HELD.replace(": pages + 1", ": pages"),
+    ),
+    _one(
+        "a window reaches one page less far back",
+        (LAW,),
+        PREFIX_MODULE,
+        "max(pages * PAGE - window + 1, 0) // PAGE",
+        "max(pages * PAGE - window + 1 + PAGE, 0) // PAGE",
+    ),
+    _one(
+        "one key more is taken as stored", (LAW,), PREFIX_MODULE, "trail, usable * PAGE\n", "trail, usable * PAGE + 1\n"
+    ),
+    _one(
+        "one key less is taken as stored",
+        (LAW,),
+        PREFIX_MODULE,
+        "trail, usable * PAGE\n",
+        "trail, max(usable * PAGE - 1, 0)\n",
+    ),
+    _one(
+        "a page handed out again is still found",
+        (LAW,),
+        PREFIX_MODULE,
+        "        node.pages[group] = NO_PAGE\n        self.counters",
+        "        self.counters",
+    ),
+    # ---- The engine
+    _one(
+        "guesses are accepted without a check",
+        (LAW,),
+        ENGINE_MODULE,
+        "if tokens[-1].token_id != guess or guess in",
+        "if guess is None or guess in",
+    ),
+    _one("wrong guesses are taken as stored", (LAW,), ENGINE_MODULE, "share.first + share.known + right", "share.end"),
+    _one(
+        "a token after a right guess does not know of it",
+        (LAW,),
+        ENGINE_MODULE,
+        "ids = [*ids, *(token.token_id for token in chosen)]",
+        "ids = [*ids]",
+    ),
+    _one(
+        "a paused request goes on where it was",
+        (LAW,),
+        ENGINE_MODULE,
+        "        self._let_go_pages(state)\n        state.computed = 0",
+        "        self._let_go_pages(state)",
+    ),
+    _one(
+        "a paused request keeps its pages",
+        (LAW,),
+        ENGINE_MODULE,
+        "        self._let_go_pages(state)\n        state.computed = 0",
+        "        state.computed = 0",
+    ),
+    _one(
+        "the context is one longer than it is",
+        (ENGINE,),
+        "cabochon.engine.request",
+        "room = min(max_tokens, self.context - len(prompt))",
+        "room = min(max_tokens, self.context + 1 - len(prompt))",
+    ),
+    _one(
+        "a share begins one row late",
+        (LAW,),
+        SCHEDULER_MODULE,
+        "SequencePlan(state.number, state.computed,",
+        "SequencePlan(state.number, state.computed + 1,",
+    ),
+    _one(
+        "a share begins one row early",
+        (LAW,),
+        SCHEDULER_MODULE,
+        "SequencePlan(state.number, state.computed,",
+        "SequencePlan(state.number, max(state.computed - 1, 0),",
+    ),
+    _one(
+        "a token is chosen in the middle of a prompt",
+        (LAW,),
+        SCHEDULER_MODULE,
+        "known == state.left, guesses",
+        "True, guesses",
+    ),
+    # ---- Random numbers
+    _one(
+        "position of the random number one up",
+        (SAMPLING,),
+        SAMPLER_MODULE,
+        "draw(c, numerics.uniform(params.seed, position,",
+        "draw(c, numerics.uniform(params.seed, position + 1,",
+    ),
+    _one(
+        "position of a token one down",
+        (SAMPLING,),
+        HISTORY_MODULE,
+        "return len(self.ids)\n",
+        "return len(self.ids) - 1\n",
+    ),
+    _one(
+        "random numbers of all choices are one",
+        (SAMPLING,),
+        SAMPLER_MODULE,
+        "draw(c, numerics.uniform(params.seed, position, params.choice))",
+        "draw(c, numerics.uniform(params.seed, position, 0))",
+    ),
+)
