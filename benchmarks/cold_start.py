@@ -66,7 +66,7 @@ store = KVStore(layout, plan_pages(layout.groups, 1024, CHUNK), "f16")
 packed = []
 model = build_native_model(
     checkpoint.config, checkpoint.tensors, store, threads={threads}, max_rows=CHUNK, max_logit_rows=LOGIT_ROWS,
-    release=checkpoint.release, progress=lambda done, total: packed.append(time.monotonic()))
+    release=checkpoint.mapped.release, progress=lambda done, total: packed.append(time.monotonic()))
 marks.append(("pack weights", packed[-1]))
 mark("program")
 session = Session(model, tokenizer, context=1024, chunk=CHUNK)

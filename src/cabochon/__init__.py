@@ -17,6 +17,7 @@ from cabochon.errors import (
     CheckpointError,
     ConstraintError,
     ContextLengthError,
+    ConversationError,
     MissingDependencyError,
     NumericError,
     RunError,
@@ -27,7 +28,7 @@ from cabochon.errors import (
 
 if TYPE_CHECKING:
     from cabochon.session.loading import load
-    from cabochon.session.results import Chunk, Generation, Score, Timings
+    from cabochon.session.results import Chunk, Generation, SavedConversation, Score, Timings
     from cabochon.session.session import Session
     from cabochon.session.stream import Stream
     from cabochon.trace.verify import Verification, verify
@@ -39,11 +40,13 @@ __all__ = [
     "Chunk",
     "ConstraintError",
     "ContextLengthError",
+    "ConversationError",
     "Generation",
     "MissingDependencyError",
     "NumericError",
     "RunError",
     "SamplingParams",
+    "SavedConversation",
     "Score",
     "Session",
     "Stream",
@@ -63,6 +66,7 @@ _LAZY = {
     "Chunk": "cabochon.session",
     "Generation": "cabochon.session",
     "SamplingParams": "cabochon.types",
+    "SavedConversation": "cabochon.session",
     "Score": "cabochon.session",
     "Session": "cabochon.session",
     "Stream": "cabochon.session",

@@ -7,6 +7,7 @@
         ├── CheckpointError       a file cannot be read as a model
         │   ├── TensorError           one named tensor is missing, left over or malformed
         │   └── UnsupportedError      well-formed, but of a kind that is not implemented
+        ├── ConversationError     a saved conversation cannot be written, read or used here
         ├── QueueFullError        too much is waiting already: try again later
         ├── MissingDependencyError  an optional package is needed
         ├── ConstraintError       no token is left that may be chosen
@@ -54,6 +55,10 @@ class TensorError(CheckpointError):
 
 class UnsupportedError(CheckpointError):
     """The file is sound, but its architecture, tensor type or feature is not implemented."""
+
+
+class ConversationError(RunError):
+    """A file of a conversation cannot be written; or it is none, damaged, or of another model or way to run it."""
 
 
 class QueueFullError(RunError):

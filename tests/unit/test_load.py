@@ -199,7 +199,7 @@ def test_released_tensors_leave_memory_and_stay_readable(tmp_path: Path) -> None
     embedding = checkpoint.tensors["embedding"]
     whole = embedding.data.tobytes()
     held = resident(checkpoint.source)
-    checkpoint.release(embedding)
+    checkpoint.mapped.release(embedding)
     # All but the pages it shares with its neighbours.
     assert held - resident(checkpoint.source) >= (len(whole) - 2 * mmap.PAGESIZE) / 1024
     assert embedding.data.tobytes() == whole == weights["embedding"].tobytes()
@@ -209,9 +209,9 @@ def test_release_of_any_tensor_is_harmless(tmp_path: Path) -> None:
     weights = tiny_weights(CONFIG)
     checkpoint = load_checkpoint(write_tiny_gguf(tmp_path / "t.gguf", CONFIG, weights))
     for name, tensor in checkpoint.tensors.items():
-        checkpoint.release(tensor)
+        checkpoint.mapped.release(tensor)
         assert tensor.data.tobytes() == weights[name].tobytes()
-    checkpoint.release(quantize("elsewhere", np.zeros(99999, np.float32), WeightType.F32))
+    checkpoint.mapped.release(quantize("elsewhere", np.zeros(99999, np.float32), WeightType.F32))
 
 
 def resident(path: Path) -> int:

@@ -8,7 +8,6 @@ is mapped, not read: opening costs what the header costs. The layout is describe
 from __future__ import annotations
 
 import mmap
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from cabochon.checkpoint.gguf_format import (
     MetadataValue,
     printable,
 )
+from cabochon.checkpoint.mapped import MappedFile, map_file
 from cabochon.checkpoint.strings import PREFIX, StringArray
 from cabochon.errors import CheckpointError, TensorError, UnsupportedError
 from cabochon.types import Bytes, RawTensor, WeightType
@@ -67,16 +67,8 @@ class GGUFFile:
     """In the file's order."""
     tensors: Mapping[str, RawTensor]
     """By the file's names, in its order."""
-    _map: mmap.mmap = field(repr=False, compare=False)
-
-    def release(self, tensor: RawTensor) -> None:
-        """Lets go of the memory that holds ``tensor``; the file is read again if it is touched later."""
-        base = np.frombuffer(self._map, dtype=np.uint8).__array_interface__["data"][0]
-        start = tensor.data.__array_interface__["data"][0] - base
-        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (start + tensor.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        if 0 <= first < last <= self.size:
-            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+    mapped: MappedFile = field(repr=False, compare=False)
+    """What holds the tensors' data."""
 
 
 def read_gguf(path: str | Path) -> GGUFFile:
@@ -87,8 +79,9 @@ def read_gguf(path: str | Path) -> GGUFFile:
     files and tensor types without a decoder.
     """
     path = Path(path)
-    mapped = _mapped(path)
-    header = _Header(path, mapped)
+    mapped = map_file(path, _SHORTEST_FILE, "GGUF")
+    content = mapped.content
+    header = _Header(path, content)
     version = header.version()
     tensor_count = header.count("tensors", header.u64(), MAX_ENTRIES, _SHORTEST_TENSOR)
     entry_count = header.count("metadata entries", header.u64(), MAX_ENTRIES, _SHORTEST_ENTRY)
@@ -99,24 +92,8 @@ def read_gguf(path: str | Path) -> GGUFFile:
             raise CheckpointError(f"{path}: metadata key {printable(key)} occurs twice")
         metadata[key] = header.value(key, header.u32())
     alignment = _alignment(path, metadata)
-    tensors = _tensors(path, mapped, header, tensor_count, alignment)
-    return GGUFFile(path, version, len(mapped), MappingProxyType(metadata), MappingProxyType(tensors), mapped)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    try:
-        # Asked before opening: opening a pipe would wait for its other end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise CheckpointError(f"{path}: not a regular file")
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            if size < _SHORTEST_FILE:
-                raise CheckpointError(f"{path}: not a GGUF file, it has only {size} bytes")
-            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error})") from None
+    tensors = _tensors(path, content, header, tensor_count, alignment)
+    return GGUFFile(path, version, len(content), MappingProxyType(metadata), MappingProxyType(tensors), mapped)
 
 
 class _Header:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from cabochon.checkpoint.dequantize import dequantize
 from cabochon.checkpoint.gguf import GGUFFile, read_gguf
 from cabochon.checkpoint.gguf_config import config_from_gguf
 from cabochon.checkpoint.gguf_format import MetadataValue, printable
+from cabochon.checkpoint.mapped import MappedFile
 from cabochon.checkpoint.names import gguf_name
 from cabochon.checkpoint.source import find_model
 from cabochon.errors import TensorError, UnsupportedError
@@ -22,10 +23,6 @@ from cabochon.types import RawTensor, WeightType
 _TOKENIZER_PREFIX = "tokenizer."
 _SAMPLING_PREFIX = "general.sampling."
 _ROPE_FACTORS = "rope_freqs.weight"
-
-
-def _nothing_to_release(tensor: RawTensor) -> None:
-    """For tensors that are not mapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +40,8 @@ class Checkpoint:
     """The file."""
     name: str
     """What the model calls itself, or the file's name."""
-    release: Callable[[RawTensor], None] = field(default=_nothing_to_release, repr=False, compare=False)
-    """Lets go of the memory that holds a tensor's bytes, once they have been copied; they stay readable."""
+    mapped: MappedFile = field(repr=False, compare=False)
+    """What holds the tensors' bytes."""
 
 
 def load_checkpoint(model: str | Path, *, progress: Progress | None = None) -> Checkpoint:
@@ -74,7 +71,7 @@ def checkpoint_from_gguf(file: GGUFFile) -> Checkpoint:
         sampling=_beginning_with(_SAMPLING_PREFIX, file.metadata),
         source=file.path,
         name=name if isinstance(name, str) and name else file.path.stem,
-        release=file.release,
+        mapped=file.mapped,
     )
 
 

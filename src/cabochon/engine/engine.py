@@ -174,6 +174,12 @@ class Engine:
         self._check_free()
         return self._hidden_states(ids, rows)
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No step runs meanwhile on another thread: pages may be read, and others named."""
+        with self._work():
+            yield
+
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` unless every page is owned as often as counted and all requests are consistent."""
         with self._door:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cabochon.types import PAGE
+
 
 @dataclass(frozen=True, slots=True)
 class KVGroup:
@@ -22,6 +24,10 @@ class KVGroup:
     """E."""
     layers: tuple[int, ...]
     """The layers that store keys and values here, ascending."""
+
+    def first_page(self, pages: int) -> int:
+        """The first page that the query after ``pages`` full pages sees, or ``pages`` if it sees none of them."""
+        return 0 if self.window is None else max(pages * PAGE - self.window + 1, 0) // PAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,7 @@ class PrefixCache:
 
         At least one id is left to run, so that there are logits.
         """
-        trail = PrefixTrail([self._root(tenant)])
-        trail.nodes[0].users += 1
+        trail = self.open(tenant)
         self._walk(trail, ids, (len(ids) - 1) // PAGE)
         found = trail.pages
         usable = next(n for n in range(found, -1, -1) if self._held(trail, n))
@@ -118,6 +117,22 @@ class PrefixCache:
         self.counters.hits += usable > 0
         self.counters.tokens_reused += usable * PAGE
         return trail, usable * PAGE
+
+    def open(self, tenant: Hashable = None) -> PrefixTrail:
+        """The trail of a text of which nothing is named or found yet."""
+        trail = PrefixTrail([self._root(tenant)])
+        trail.nodes[0].users += 1
+        return trail
+
+    def held(self, ids: Sequence[int], tenant: Hashable = None) -> tuple[list[tuple[int, ...]], int]:
+        """[n][P] the page of each full page of ``ids`` in each group, or ``NO_PAGE``, as far as any is known; and how
+        many of them a longer text can reuse. Nothing is owned or counted."""
+        trail = self.open(tenant)
+        self._walk(trail, ids, len(ids) // PAGE)
+        pages = [tuple(node.pages) for node in trail.nodes[1:]]
+        usable = next(n for n in range(trail.pages, -1, -1) if self._held(trail, n))
+        self.end(trail, checkpoint=False)
+        return pages, usable
 
     def extend(self, trail: PrefixTrail, ids: Sequence[int], computed: int, tables: Sequence[PageTable]) -> None:
         """Names the pages that are full now that the first ``computed`` of ``ids`` are stored.
@@ -202,8 +217,7 @@ class PrefixCache:
 
     def _first_page(self, group: int, pages: int) -> int:
         """The first page of a group that the query after ``pages`` full pages sees."""
-        window = self._groups[group].window
-        return 0 if window is None else max(pages * PAGE - window + 1, 0) // PAGE
+        return self._groups[group].first_page(pages)
 
     def _held(self, trail: PrefixTrail, pages: int) -> bool:
         """Whether every page is held that a query after the trail's first ``pages`` sees."""

@@ -9,7 +9,7 @@ per block of 32 along head_dim (the last block may be shorter), laid out like it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cabochon.kvcache.groups import KVGroup, KVLayout
-from cabochon.types import PAGE, Float32, KVType
+from cabochon.types import PAGE, Bytes, Float32, KVType
 
 INT8_BLOCK = 32
 """Values that share one scale in an int8 cache."""
@@ -56,13 +56,18 @@ class KVStore:
         """Bytes reserved."""
         return sum(page_bytes(g, self.kv_type) * n for g, n in zip(self.layout.groups, self.pages, strict=True))
 
-    def copy_page(self, group: int, source: int, target: int) -> None:
-        """Copies one page of every layer of a group."""
+    def page(self, group: int, page: int) -> Iterator[Bytes]:
+        """The memory of one page: layer by layer of its group keys, values, then the scales of both if there are."""
         for layer in self.layout.groups[group].layers:
             kv = self.layers[layer]
             for array in (kv.keys, kv.values, kv.key_scales, kv.value_scales):
                 if array is not None:
-                    array[target] = array[source]
+                    yield array[page].reshape(-1).view(np.uint8)
+
+    def copy_page(self, group: int, source: int, target: int) -> None:
+        """Copies one page of every layer of a group."""
+        for old, new in zip(self.page(group, source), self.page(group, target), strict=True):
+            new[:] = old
 
 
 def page_bytes(group: KVGroup, kv_type: KVType) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cabochon.session.batch import Outcome
 from cabochon.session.loading import load
-from cabochon.session.results import Chunk, Generation, Score, Timings
+from cabochon.session.results import Chunk, Generation, SavedConversation, Score, Timings
 from cabochon.session.session import Session
 from cabochon.session.stream import Stream
 
-__all__ = ["Chunk", "Generation", "Outcome", "Score", "Session", "Stream", "Timings", "load"]
+__all__ = ["Chunk", "Generation", "Outcome", "SavedConversation", "Score", "Session", "Stream", "Timings", "load"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from cabochon.checkpoint.demo import Progress
 from cabochon.checkpoint.dequantize import dequantize
+from cabochon.checkpoint.fingerprint import fingerprint
 from cabochon.checkpoint.load import Checkpoint, load_checkpoint
 from cabochon.errors import RunError, UsageError, shown
+from cabochon.kvcache.conversation_file import Origin
 from cabochon.kvcache.groups import KVLayout
 from cabochon.kvcache.plan import MemoryPlan, plan_memory
 from cabochon.kvcache.store import KVStore
@@ -137,6 +140,7 @@ def load(
         max_running=max_running,
         checkpoint_pages=plan.checkpoint_pages if prefix_cache else None,
         speculate=speculate,
+        origin=_origin(checkpoint, backend, activations),
     )
 
 
@@ -151,6 +155,15 @@ def _context(config: GemmaConfig, asked: int | None) -> int:
     if asked > config.context_length:
         raise UsageError(f"context {asked} is more than the {config.context_length} tokens this model was made for")
     return asked
+
+
+def _origin(checkpoint: Checkpoint, backend: str, activations: Activations) -> Callable[[], Origin]:
+    """What keys and values come from, found out when it is first asked for."""
+    # The file stays mapped, which need not cost memory.
+    checkpoint.mapped.release_all()
+    model = replace(checkpoint, tokenizer={}, sampling={})
+    arithmetic = "torch" if backend == "torch" else f"native {activations}"
+    return cache(lambda: Origin(fingerprint(model), arithmetic))
 
 
 def _store(layout: KVLayout, plan: MemoryPlan, kv_type: KVType) -> KVStore:
@@ -180,7 +193,7 @@ def _native_model(
         activations=activations,
         max_rows=rows,
         max_logit_rows=LOGIT_ROWS,
-        release=checkpoint.release,
+        release=checkpoint.mapped.release,
         progress=progress,
     )
 

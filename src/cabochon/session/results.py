@@ -71,3 +71,14 @@ class Score:
     """``exp`` of minus the mean of the log-probabilities; None if there are none."""
     top: tuple[TopLogprobs | None, ...] | None
     """For each token the most probable ones in its place (None for the first); None unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedConversation:
+    """What a file of a conversation holds."""
+
+    tokens: int
+    stored_tokens: int
+    """Those from its beginning on that a next turn need not run again."""
+    nbytes: int
+    """Size of the file."""

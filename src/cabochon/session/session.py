@@ -6,19 +6,22 @@ import math
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.request import Limits, Request
 from cabochon.errors import CabochonError, ContextLengthError, UsageError, shown
+from cabochon.kvcache.conversation_file import Origin
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
 from cabochon.session.batch import Outcome, run_all
-from cabochon.session.results import Generation, Score
+from cabochon.session.conversations import Conversations
+from cabochon.session.results import Generation, SavedConversation, Score
 from cabochon.session.sampling_arguments import SamplingArguments, SamplingReader
 from cabochon.session.stream import Stream
 from cabochon.text.stop import StopStrings
@@ -52,11 +55,12 @@ class Session:
         max_running: int = 1,
         checkpoint_pages: int | None = None,
         speculate: int = 0,
+        origin: Callable[[], Origin] | None = None,
     ) -> None:
         """``model`` takes ``rows`` rows a step (``chunk`` unless given); its store's pages were planned for them.
 
         ``max_running`` generations run together. With ``checkpoint_pages`` (see ``kvcache/prefix.py``) texts share what
-        is stored of their beginnings.
+        is stored of their beginnings. ``origin`` tells what keys and values come from, for conversations in files.
         """
         self.tokenizer = tokenizer
         self.chunk = chunk
@@ -84,6 +88,7 @@ class Session:
             prefixes=None if checkpoint_pages is None else PrefixCache(groups, self._pools, name, checkpoint_pages),
             speculate=speculate,
         )
+        self._origin = origin
 
     def __enter__(self) -> Session:
         return self
@@ -116,7 +121,7 @@ class Session:
         """Ends what is running and lets the model go. Closing twice does nothing."""
         if self._engine is not None:
             self._engine.close()
-        self._model = self._engine = None
+        self._model = self._engine = self._origin = None
 
     def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
         """Ids of a text, BOS in front as in a prompt unless ``bos`` is false. No text becomes a control token."""
@@ -124,9 +129,7 @@ class Session:
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Text of ids; raises ``UsageError`` for one outside the vocabulary."""
-        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-            raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
-        return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in ids)
+        return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in _id_list(ids))
 
     def request(
         self,
@@ -274,6 +277,35 @@ class Session:
             top=(None, *(token.top for token in tokens)) if top else None,
         )
 
+    def save_conversation(self, path: str | Path, ids: Iterable[int]) -> SavedConversation:
+        """Writes a text so far, prompt and reply, and what is stored of it to the file ``path``.
+
+        Keys and values of its full pages are written as far as they are still held; of a text just generated that is
+        all but the last 32 tokens at most. The file replaces an old one only when it is whole. The first time, the
+        model's own file is read once more, to tell it from others.
+
+        Raises:
+            UsageError: the ids cannot be, or the session has no prefix cache.
+            ContextLengthError: there are more than the context has room for.
+            ConversationError: the file cannot be written.
+            CheckpointError: the model's file has been written to.
+        """
+        return self._conversations().save(path, self.limits.check_ids("conversation", _id_list(ids)))
+
+    def load_conversation(self, path: str | Path) -> tuple[int, ...]:
+        """The ids of a saved conversation; what was stored of it is so again, and kept like that of any other text.
+
+        A generation that goes on from these ids runs only what is new and 32 tokens at most, and gives the same bits as
+        if it ran all.
+
+        Raises:
+            UsageError: the session has no prefix cache.
+            ConversationError: the file cannot be read, is damaged, of another format, model or ``kv_type``, or does not
+                fit into the context or the free pages; nothing is changed then.
+            CheckpointError: the model's file has been written to.
+        """
+        return self._conversations().load(path)
+
     def prompt_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """Ids of a prompt; raises ``UsageError`` if it is empty or no prompt at all."""
         if isinstance(prompt, bytes):
@@ -297,6 +329,9 @@ class Session:
             raise UsageError("the session is closed")
         return self._engine
 
+    def _conversations(self) -> Conversations:
+        return Conversations(self._open_engine(), self._pools, self.model.store, self._origin)
+
     def _logits(self, ids: Sequence[int]) -> Generator[Float32, None, None]:
         """Logits [V] after each id, computed a few rows at a time."""
         with closing(self._open_engine().hidden_states(ids, self.chunk)) as parts:
@@ -307,6 +342,12 @@ class Session:
     def _scored(self, token_id: int, logits: Float32, position: int, top: int) -> TokenOut:
         check_finite(logits, position)
         return with_logprobs(token_id, logits, self.limits.vocab, top)
+
+
+def _id_list(ids: Iterable[int]) -> Iterable[int]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
+    return ids
 
 
 def _perplexity(logprobs: Sequence[float]) -> float | None:
