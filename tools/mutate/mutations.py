@@ -16,6 +16,7 @@ BATCH_MODULE = "cabochon.engine.batch"
 ENGINE_MODULE = "cabochon.engine.engine"
 SCHEDULER_MODULE = "cabochon.engine.scheduler"
 PAGES_MODULE = "cabochon.kvcache.pages"
+GROUPS_MODULE = "cabochon.kvcache.groups"
 PREFIX_MODULE = "cabochon.kvcache.prefix"
 HISTORY_MODULE = "cabochon.sampling.history"
 SAMPLER_MODULE = "cabochon.sampling.sampler"
@@ -256,9 +257,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     _one(
         "a window reaches one page less far back",
         (LAW,),
-        PREFIX_MODULE,
-        "max(pages * PAGE - window + 1, 0) // PAGE",
-        "max(pages * PAGE - window + 1 + PAGE, 0) // PAGE",
+        GROUPS_MODULE,
+        "max(pages * PAGE - self.window + 1, 0) // PAGE",
+        "max(pages * PAGE - self.window + 1 + PAGE, 0) // PAGE",
     ),
     _one(
         "one key more is taken as stored", (LAW,), PREFIX_MODULE, "trail, usable * PAGE\n", "trail, usable * PAGE + 1\n"
