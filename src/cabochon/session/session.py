@@ -21,6 +21,7 @@ from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.sampling.sampler import check_finite, with_logprobs
 from cabochon.session.batch import Outcome, run_all
 from cabochon.session.conversations import Conversations
+from cabochon.session.driver import Driver
 from cabochon.session.results import Generation, SavedConversation, Score
 from cabochon.session.sampling_arguments import SamplingArguments, SamplingReader
 from cabochon.session.stream import Stream
@@ -36,9 +37,10 @@ MAX_TOKENS = 128
 
 
 class Session:
-    """Generates and scores with one model. For use by one thread at a time; ``load`` makes one.
+    """Generates and scores with one model; ``load`` makes one. Any thread may use it, and any asyncio event loop.
 
-    Several streams may be open at once: they take turns in order of arrival, and each gives what it would give alone.
+    What is generated at the same time runs together, as far as ``max_running`` allows, else in order of arrival; each
+    gives what it would give alone. A Ctrl-C in the middle of a step ends all that is under way.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Session:
             speculate=speculate,
         )
         self._origin = origin
+        self._driver = Driver(self._engine)
 
     def __enter__(self) -> Session:
         return self
@@ -118,9 +121,11 @@ class Session:
         return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
 
     def close(self) -> None:
-        """Ends what is running and lets the model go. Closing twice does nothing."""
-        if self._engine is not None:
-            self._engine.close()
+        """Ends what is running, at the end of a step, and lets the model go. Closing twice does nothing."""
+        engine = self._engine
+        if engine is not None:
+            engine.close()
+            self._driver.close()
         self._model = self._engine = self._origin = None
 
     def tokenize(self, text: str, *, bos: bool = True) -> list[int]:
@@ -210,7 +215,10 @@ class Session:
         constraint: Constraint | None = None,
         **sampling: Unpack[SamplingArguments],
     ) -> Stream:
-        """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for."""
+        """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for.
+
+        ``for`` and ``async for`` give the chunks, ``await`` the whole ``Generation``.
+        """
         request = self.request(
             prompt,
             max_tokens=max_tokens,
@@ -220,7 +228,16 @@ class Session:
             constraint=constraint,
             **sampling,
         )
-        return Stream(self._open_engine(), request, self.tokenizer, StopStrings(stop), self.load_s)
+        return Stream(self._open_engine(), self._driver, request, self.tokenizer, StopStrings(stop), self.load_s)
+
+    def submit(self, prompt: str | Sequence[int], **options: Any) -> Stream:
+        """As ``stream``, and the generation stands in line at once: it runs along as soon as any other is waited for.
+
+        It never waits for a step, so a coroutine may call it. Options are those of ``generate``.
+        """
+        stream = self.stream(prompt, **options)
+        stream.start()
+        return stream
 
     def run_all(self, streams: Iterable[Stream | CabochonError]) -> Iterator[Outcome]:
         """Runs streams that have not begun, together; what became of each, in their order, as soon as it is known.

@@ -37,6 +37,10 @@ class StopStrings:
             self._add(stop)
         self._link()
 
+    def __bool__(self) -> bool:
+        """Whether there is any stop string."""
+        return len(self._next) > 1
+
     def push(self, delta: str) -> tuple[str, bool]:
         """The text that no stop string can touch any more, and whether one was found; later text is dropped."""
         if self.matched is not None:
