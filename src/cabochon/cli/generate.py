@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.conversation import ConversationOptions, check_place, conversation_options, prompt_after, save_after
 from cabochon.cli.help import Command
+from cabochon.cli.interrupts import first_one_waits
 from cabochon.cli.lines import run_lines
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
@@ -28,7 +31,7 @@ from cabochon.cli.sampling_options import SamplingOptions, sampling_options
 from cabochon.cli.tokens import token_table
 from cabochon.engine.loop_guard import MOST_REPETITIONS
 from cabochon.errors import RunError, UsageError
-from cabochon.session import Generation, Session
+from cabochon.session import Generation, Session, Stream
 
 
 @click.command(
@@ -39,7 +42,9 @@ Examples:
   cabochon generate "The capital of France is"
   cabochon generate --file story.txt --max-tokens 500 --seed 7 > more.txt
   echo -n "2, 3, 5, 7," | cabochon generate - --temperature 0 --stop " "
-  cabochon generate --ids 2,818,5279 --logprobs 3 --json""",
+  cabochon generate --ids 2,818,5279 --logprobs 3 --json
+  cabochon generate "It was" --save-conversation a.talk
+  cabochon generate " And then" --load-conversation a.talk --save-conversation a.talk""",
 )
 @prompt_input
 @max_tokens
@@ -71,6 +76,7 @@ Examples:
 @click.option(
     "--output", metavar="FILE", help="Where the results of --input go, a line each. It goes on where it ended."
 )
+@conversation_options
 @as_json
 @engine_options
 @model_options
@@ -84,6 +90,7 @@ def command(
     logprobs: int | None,
     lines: str | None,
     output: str | None,
+    conversation: ConversationOptions,
     as_json: bool,
     engine: EngineOptions,
     model: ModelOptions,
@@ -92,6 +99,9 @@ def command(
 
     The continuation goes to standard output as it comes, with one newline after it; figures follow on standard error.
     Ctrl-C ends it and keeps what there is.
+
+    With --save-conversation and --load-conversation a text goes on in another run where it ended, as if there had been
+    one run only.
 
     With --input and --output it runs many prompts, as many together as --max-running says, and each gives the text that
     it gives alone.
@@ -106,34 +116,52 @@ def command(
     }
     if (lines is None) != (output is None):
         raise UsageError("--input and --output go together: many prompts, and where their results go")
+    if lines is not None and conversation != ConversationOptions(None, None):
+        raise UsageError("--input is many prompts, and a conversation is one; give one or the other")
+    check_place(conversation.save_conversation)
     session = load_session(model, engine=engine)
     if lines is not None and output is not None:
         failed = run_lines(session, lines, output, options)
         if failed:
             raise RunError(f"{failed} lines ended with an error; see {output}")
         return
-    stream = session.stream(prompt, **options)
-    try:
-        with stream:
-            for chunk in stream:
-                if chunk.text and not as_json:
-                    stdio.write(chunk.text)
-    except KeyboardInterrupt:
-        if not stream.result.token_ids:
-            raise
+    prompt = prompt_after(session, conversation.load_conversation, prompt)
+    path = conversation.save_conversation
+    result = _run(session.stream(prompt, **options), quiet=as_json, gently=path is not None)
     if as_json:
-        stdio.write_json(generation_report(stream.result, session))
+        stdio.write_json(generation_report(result, session))
+    else:
+        stdio.write("\n")
+    saved = None if path is None else save_after(session, path, prompt, result.token_ids)
+    if as_json:
         return
-    stdio.write("\n")
-    stdio.note(_figures(stream.result))
-    if stream.result.logprobs is not None:
-        stdio.note(_logprob_table(stream.result, session))
+    stdio.note(_figures(result, saved))
+    if result.logprobs is not None:
+        stdio.note(_logprob_table(result, session))
 
 
-def _figures(result: Generation) -> str:
+def _run(stream: Stream, *, quiet: bool, gently: bool) -> Generation:
+    """Writes the text unless ``quiet``, to its end or Ctrl-C; ``gently`` that waits for the end of a step, and what is
+    stored stays."""
+    with first_one_waits() if gently else nullcontext(lambda: False) as interrupted:
+        try:
+            with stream:
+                for chunk in stream:
+                    if chunk.text and not quiet:
+                        stdio.write(chunk.text)
+                    if interrupted():
+                        break
+        except KeyboardInterrupt:
+            if not stream.result.token_ids:
+                raise
+    return stream.result
+
+
+def _figures(result: Generation, saved: str | None) -> str:
     timings = result.timings
+    reused = f", {result.reused_tokens} of them reused," if result.reused_tokens else ""
     rows = [
-        ("prompt", f"{result.prompt_tokens} tokens{_at(timings.prefill_tokens_per_s)}"),
+        ("prompt", f"{result.prompt_tokens} tokens{reused}{_at(timings.prefill_tokens_per_s)}"),
         ("text", f"{len(result.token_ids)} tokens{_at(timings.decode_tokens_per_s)}"),
         ("loaded", f"in {timings.load_s:.2f} s"),
     ]
@@ -142,6 +170,8 @@ def _figures(result: Generation) -> str:
     rows.append(("ended by", result.finish_reason))
     if result.sampled:
         rows.append(("seed", str(result.seed)))
+    if saved is not None:
+        rows.append(("saved", saved))
     # A line between text and figures where one terminal shows both.
     gap = "\n" if sys.stdout is not None and sys.stdout.isatty() else ""
     return gap + stdio.table(rows, left=(0, 1)).rstrip("\n")
