@@ -9,63 +9,24 @@ log-probability is that of the request alone, from empty pages.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from random import Random
 
+from tests.laws.company_models import CONTEXT, MODELS, MOST_ROWS, SPARE, VOCAB, native_model
 from tests.laws.company_params import drawn_constraint, drawn_params
 
 from cabochon.engine.engine import Engine
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.kvcache.pages import PagePool, plan_pages
 from cabochon.kvcache.prefix import PrefixCache
-from cabochon.kvcache.store import KVStore
-from cabochon.model.layout import kv_layout
-from cabochon.model.native_model import NativeModel, build_native_model
-from cabochon.ops.machine import available_instruction_sets
+from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
 from cabochon.testing.steps import poison
-from cabochon.testing.tiny import tiny_config, tiny_tensors, tiny_weights
-from cabochon.types import KVType, SamplingParams, WeightType
+from cabochon.types import PAGE, SamplingParams
 
-MODELS = 48
-"""So many random models are drawn from."""
-
-CONTEXT = 160
-VOCAB = 131
-MOST_ROWS = 96
-SPARE = 14
-"""Pages of each group that an engine may have beyond the least."""
-
-
-@cache
-def model_of(number: int) -> NativeModel:
-    """One of the random models: its shape, cache and machine."""
-    draw = Random(1000 + number)
-    kv_heads = draw.choice([1, 2, 3])
-    config = tiny_config(
-        layers=draw.choice([1, 2, 3, 4, 5]),
-        pattern=draw.choice([1, 2, 3, 6]),
-        window=draw.randint(4, 16) if draw.random() < 0.7 else draw.randint(17, 50),
-        hidden=32,
-        ffn=64,
-        vocab=VOCAB,
-        head_dim=32,
-        heads=kv_heads * draw.choice([1, 2]),
-        kv_heads=kv_heads,
-    )
-    kinds = draw.choice([WeightType.F32, WeightType.Q8_0, WeightType.Q4_0, WeightType.F16])
-    kv_type: KVType = draw.choice(["f16", "f16", "bf16", "f32", "int8"])
-    layout = kv_layout(config)
-    pages = [count + SPARE for count in plan_pages(layout.groups, CONTEXT, MOST_ROWS)]
-    return build_native_model(
-        config,
-        tiny_tensors(config, tiny_weights(config, seed=number), kinds),
-        KVStore(layout, pages, kv_type),
-        threads=1 + number % 2,
-        isa=available_instruction_sets()[number % len(available_instruction_sets())],
-        max_rows=MOST_ROWS,
-    )
+Same = Callable[[str, RequestState, RequestState], None]
+"""Raises ``AssertionError``, beginning with the words, unless a request gave in company what it gives alone."""
 
 
 @dataclass
@@ -76,6 +37,10 @@ class Planned:
     own: tuple[int, ...]
     after: int | None
     """The number of the request whose whole text it goes on from."""
+    repeats: int | None
+    """The number of the request whose prompt is its own."""
+    full_pages: bool
+    """Its prompt is cut to full pages."""
     arrives: int
     cancelled: int | None
     params: SamplingParams
@@ -96,6 +61,7 @@ def planned(draw: Random) -> list[Planned]:
     plans = []
     for number in range(draw.randint(1, 6)):
         after = draw.randrange(number) if number and draw.random() < 0.3 else None
+        repeats = draw.randrange(number) if number and after is None and draw.random() < 0.15 else None
         begins = draw.choice(beginnings) if after is None and draw.random() < 0.7 else ()
         params, max_tokens, loop_guard = drawn_params(draw, VOCAB), draw.randint(1, 12), 0
         if draw.random() < 0.03:
@@ -106,6 +72,8 @@ def planned(draw: Random) -> list[Planned]:
                 begins=begins[: draw.choice([len(begins), draw.randint(0, len(begins))])],
                 own=ids(draw.randint(1, 20)),
                 after=after,
+                repeats=repeats,
+                full_pages=draw.random() < 0.1,
                 arrives=draw.choice([0, draw.randint(0, 60)]),
                 cancelled=draw.randint(0, 40) if draw.random() < 0.2 else None,
                 params=replace(params, min_tokens=min(max_tokens, draw.choice([0, 0, 3, 9]))),
@@ -119,7 +87,7 @@ def planned(draw: Random) -> list[Planned]:
     return plans
 
 
-def engine_of(draw: Random, model: NativeModel) -> Engine:
+def engine_of(draw: Random, model: Model) -> Engine:
     """An engine with as few pages as can be, or a little more."""
     groups = model.store.layout.groups
     chunk = draw.choice([1, draw.randint(2, 12), draw.randint(13, MOST_ROWS)])
@@ -131,7 +99,7 @@ def engine_of(draw: Random, model: NativeModel) -> Engine:
     return Engine(model, pools, limits, chunk=chunk, max_running=running, prefixes=prefixes, speculate=speculate)
 
 
-def alone(model: NativeModel, request: Request) -> RequestState:
+def alone(model: Model, request: Request) -> RequestState:
     """The request by itself, from empty pages, without reuse."""
     poison(model.store)
     pools = [PagePool(pages) for pages in model.store.pages]
@@ -142,24 +110,27 @@ def alone(model: NativeModel, request: Request) -> RequestState:
     return state
 
 
-def run_case(seed: int) -> Counter[str]:
+def same(words: str, got: RequestState, want: RequestState) -> None:
+    """Every token and log-probability is the same, and the end; of what was cancelled, as far as it came."""
+    right = want.tokens[: len(got.tokens)] if got.finish_reason == "cancelled" else want.tokens
+    if got.tokens != right:
+        raise AssertionError(f"{words}: {got.tokens} is not what it gives alone, {right}")
+    if got.finish_reason not in ("cancelled", want.finish_reason):
+        raise AssertionError(f"{words}: ended with {got.finish_reason}, alone with {want.finish_reason}")
+
+
+def run_case(
+    seed: int, model_of: Callable[[int], Model] = native_model, check: Same = same, logprobs: int = 1
+) -> Counter[str]:
     """Runs one case; how often things happened in it that are worth having happened."""
     draw = Random(seed)
     model = model_of(draw.randrange(MODELS))
     plans = planned(draw)
     poison(model.store)
     engine = engine_of(draw, model)
-    states = _run_together(engine, plans)
+    states = _run_together(engine, plans, logprobs)
     for number, state in states.items():
-        want = alone(model, state.request)
-        got = [(token.token_id, token.logprob, token.top) for token in state.tokens]
-        right = [(token.token_id, token.logprob, token.top) for token in want.tokens]
-        if state.finish_reason == "cancelled":
-            right = right[: len(got)]
-        elif state.finish_reason != want.finish_reason:
-            raise AssertionError(f"case {seed}, request {number}: ended with {state.finish_reason}")
-        if got != right:
-            raise AssertionError(f"case {seed}, request {number}: {got} is not what it gives alone, {right}")
+        check(f"case {seed}, request {number}", state, alone(model, state.request))
     tokens, steps = (sum(n) for n in zip(*((len(s.tokens), s.work.decode_steps) for s in states.values()), strict=True))
     loops = sum(state.finish_reason == "loop" for state in states.values())
     happened = Counter(
@@ -171,12 +142,12 @@ def run_case(seed: int) -> Counter[str]:
     return happened
 
 
-def _run_together(engine: Engine, plans: list[Planned]) -> dict[int, RequestState]:
+def _run_together(engine: Engine, plans: list[Planned], logprobs: int) -> dict[int, RequestState]:
     states: dict[int, RequestState] = {}
     for step in range(5000):
         for number, plan in enumerate(plans):
             if number not in states and plan.arrives <= step:
-                request = _request(plan, states)
+                request = _request(plan, states, logprobs)
                 if request is not None:
                     states[number] = engine.submit(request)
         if engine.idle and len(states) == len(plans):
@@ -189,8 +160,8 @@ def _run_together(engine: Engine, plans: list[Planned]) -> dict[int, RequestStat
     raise AssertionError("the requests do not end")
 
 
-def _request(plan: Planned, states: dict[int, RequestState]) -> Request | None:
-    """The request of a plan, or None while what it goes on from has not ended."""
+def _request(plan: Planned, states: dict[int, RequestState], logprobs: int) -> Request | None:
+    """The request of a plan, or None while what it needs of another is not known."""
     before: tuple[int, ...] = (2, *plan.begins)
     if plan.after is not None:
         earlier = states.get(plan.after)
@@ -199,12 +170,18 @@ def _request(plan: Planned, states: dict[int, RequestState]) -> Request | None:
         before = tuple(earlier.ids)
     room = CONTEXT - 1 - len(plan.own)
     prompt = (*before[:room], *plan.own)
+    if plan.repeats is not None:
+        if plan.repeats not in states:
+            return None
+        prompt = states[plan.repeats].request.prompt
+    if plan.full_pages:
+        prompt = prompt[: len(prompt) // PAGE * PAGE] or prompt
     return Request(
         prompt,
         plan.params,
         plan.max_tokens,
         plan.stop_ids,
-        logprobs=1,
+        logprobs=logprobs,
         tenant=plan.tenant,
         constraint=plan.constraint,
         loop_guard=plan.loop_guard,
