@@ -21,6 +21,8 @@ class SequencePlan:
     """Whether logits are wanted, and a token: nothing that is known of the sequence is left to run after it."""
     guesses: tuple[int, ...] = ()
     """Ids of the last rows where they are guesses; a token is chosen after each as long as they are right."""
+    scores: bool = False
+    """Whether the logits of all rows are wanted, to tell how probable the prompt's next id is after each."""
 
     @property
     def end(self) -> int:
@@ -30,6 +32,8 @@ class SequencePlan:
     @property
     def logits(self) -> int:
         """How many rows' logits are wanted: those of the last ones."""
+        if self.scores:
+            return self.rows
         return len(self.guesses) + 1 if self.samples else 0
 
     @property

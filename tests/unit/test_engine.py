@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,16 @@ from hypothesis import strategies as st
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.engine.engine import Engine, Observer, pools_for
+from cabochon.engine.one_pass import one_pass
 from cabochon.engine.request import Limits, Request, RequestState
+from cabochon.engine.scheduler import SCORED_ROWS
 from cabochon.errors import ContextLengthError, NumericError, QueueFullError, UsageError
 from cabochon.events import StepPlan
 from cabochon.kvcache.groups import group_layers
 from cabochon.kvcache.pages import PagePool, PageTable
+from cabochon.kvcache.prefix import PrefixCache
 from cabochon.sampling.history import History
-from cabochon.sampling.sampler import sample
+from cabochon.sampling.sampler import sample, with_logprobs
 from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.steps import StepMaker
 from cabochon.types import PAGE, Float32, SamplingParams, StepInput, TokenOut
@@ -348,21 +352,6 @@ def test_an_error_in_the_observer_ends_the_request() -> None:
     assert engine.idle
 
 
-def test_a_pass_over_a_text_and_requests_exclude_one_another() -> None:
-    engine = engine_of(FakeModel(chunk=16), chunk=16)
-    passing = engine.hidden_states(prompt_of(40), 16)
-    next(passing)
-    with pytest.raises(UsageError, match="a text is being scored"):
-        engine.submit(Request(prompt_of(5), PARAMS, 2))
-    with pytest.raises(UsageError, match="another text is being scored"):
-        engine.hidden_states(prompt_of(5), 16)
-    passing.close()
-    state = engine.submit(Request(prompt_of(5), PARAMS, 2))
-    with pytest.raises(UsageError, match="an unfinished generation"):
-        engine.hidden_states(prompt_of(5), 16)
-    assert len(run(engine, state).tokens) == 2
-
-
 def test_a_checked_request_stays_as_it_is() -> None:
     limits = Limits(20, 367)
     once = limits.check(Request(prompt_of(17), replace(PARAMS, min_tokens=8), 12))
@@ -407,41 +396,135 @@ def test_pools_too_small_for_the_context_are_refused() -> None:
         engine_of(model, context=256)
 
 
-# ---- Hidden states ----------------------------------------------------------------------------------------------
+# ---- Scores ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 7, 32, 200])
-def test_hidden_states_of_every_position(rows: int) -> None:
-    model = FakeModel(chunk=rows)
-    engine = engine_of(model, chunk=rows)
-    ids = prompt_of(90)
-    parts = list(engine.hidden_states(ids, rows))
-    engine.check_integrity()
-    assert max(map(len, parts)) <= rows
-    logits = model.head(np.concatenate(parts))
+def expected_scores(model: FakeModel, ids: Sequence[int], top: int) -> list[TokenOut]:
+    return [with_logprobs(ids[n], model.expected_logits(ids[:n]), model.config.vocab, top) for n in range(1, len(ids))]
+
+
+@given(
+    length=st.integers(1, 120),
+    chunk=st.integers(1, 70),
+    max_tokens=st.integers(0, 9),
+    top=st.integers(0, 2),
+    guesses=st.integers(0, 4),
+)
+@settings(max_examples=30, deadline=None)
+def test_scores_are_those_of_the_definition(length: int, chunk: int, max_tokens: int, top: int, guesses: int) -> None:
+    model = FakeModel(context=CONTEXT, chunk=chunk)
+    limits = Limits(CONTEXT, model.config.vocab)
+    engine = Engine(model, pools_for(model.store), limits, chunk=chunk, speculate=guesses)
+    request = Request(prompt_of(length), PARAMS, max_tokens, prompt_logprobs=top)
+    state = run(engine, engine.submit(request))
+    assert state.scores == expected_scores(model, request.prompt, top)
+    assert state.tokens == expected_tokens(model, request)
+    assert state.finish_reason == "length"
+    assert max(len(step.logit_rows) for step in model.steps) <= SCORED_ROWS
+
+
+def test_a_text_as_long_as_the_context_can_be_scored_but_not_gone_on_with() -> None:
+    model = FakeModel(context=CONTEXT)
+    engine = engine_of(model)
+    state = run(engine, engine.submit(Request(prompt_of(CONTEXT), PARAMS, 0, prompt_logprobs=0)))
+    assert len(state.scores) == CONTEXT - 1
+    with pytest.raises(ContextLengthError, match=f"{CONTEXT + 1} tokens"):
+        engine.submit(Request(prompt_of(CONTEXT + 1), PARAMS, 0, prompt_logprobs=0))
+    with pytest.raises(ContextLengthError, match="the token after them"):
+        engine.submit(Request(prompt_of(CONTEXT), PARAMS, 1, prompt_logprobs=0))
+
+
+def test_nothing_to_do_is_refused() -> None:
+    with pytest.raises(UsageError, match="max_tokens"):
+        engine_of(FakeModel()).submit(Request(prompt_of(4), PARAMS, 0))
+
+
+def test_requests_that_score_share_the_rows_of_a_step() -> None:
+    model = FakeModel(pages=(40, 40), chunk=200)
+    engine = Engine(model, pools_for(model.store), Limits(CONTEXT, 367), chunk=200, max_running=4)
+    requests = [Request(prompt_of(50, seed=n), PARAMS, 2, prompt_logprobs=1) for n in range(3)]
+    states = [engine.submit(request) for request in requests]
+    while not engine.idle:
+        engine.step()
+        engine.check_integrity()
+    for request, state in zip(requests, states, strict=True):
+        assert state.scores == expected_scores(model, request.prompt, 1)
+        assert state.tokens == expected_tokens(model, request)
+    assert max(len(step.logit_rows) for step in model.steps) <= SCORED_ROWS + 3
+
+
+def test_a_text_in_one_pass() -> None:
+    model = FakeModel(chunk=90)
+    pools, ids = pools_for(model.store), prompt_of(90)
+    logits = model.head(one_pass(model, pools, ids))
+    assert len(model.steps) == 1
     for n in range(len(ids)):
         np.testing.assert_array_equal(logits[n], model.expected_logits(ids[: n + 1]))
+    assert all(pool.free == pool.pages for pool in pools)
 
 
-def test_hidden_states_left_early_free_their_pages() -> None:
-    engine = engine_of(FakeModel(chunk=8), chunk=8)
-    states = engine.hidden_states(prompt_of(90), 8)
-    next(states)
-    next(states)
-    del states
-    engine.check_integrity()
+# ---- Forks ----------------------------------------------------------------------------------------------------
 
 
-def test_hidden_states_leave_unfinished_requests_alone() -> None:
-    model = FakeModel()
-    engine = engine_of(model)
-    state = engine.submit(Request(prompt_of(60), PARAMS, 20))
-    for _ in range(4):
+def forking_engine(model: FakeModel, chunk: int = 32, **options: Any) -> Engine:
+    return Engine(model, pools_for(model.store), Limits(CONTEXT, 367), chunk=chunk, max_running=8, **options)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 70])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_choices_of_one_prompt_run_it_once(length: int, *, reuse: bool) -> None:
+    model = FakeModel(pages=(60, 60))
+    groups, pools = model.store.layout.groups, pools_for(model.store)
+    prefixes = PrefixCache(groups, pools, "fake", 8) if reuse else None
+    engine = Engine(model, pools, Limits(CONTEXT, 367), chunk=16, max_running=8, prefixes=prefixes)
+    requests = [Request(prompt_of(length), replace(PARAMS, choice=n, temperature=9.0), 20) for n in range(4)]
+    first = engine.submit(requests[0])
+    states = [first, *(engine.submit(request, fork_of=first) for request in requests[1:])]
+    while not engine.idle:
         engine.step()
-    with pytest.raises(UsageError, match="unfinished generation"):
-        engine.hidden_states(prompt_of(CONTEXT), 32)
-    assert run(engine, state).tokens == expected_tokens(model, state.request)
-    assert sum(map(len, engine.hidden_states(prompt_of(CONTEXT), 32))) == CONTEXT
+        engine.check_integrity()
+    for request, state in zip(requests, states, strict=True):
+        assert state.tokens == expected_tokens(model, request)
+    assert len({tuple(state.ids) for state in states}) == 4
+    assert [state.reused for state in states] == [0, *[length - 1] * 3]
+    assert model.rows_run == length + 3 + 4 * 19
+
+
+@given(steps=st.integers(1, 40), kept=st.integers(1, 120), own=st.integers(1, 40))
+@settings(max_examples=40, deadline=None)
+def test_a_text_can_part_from_one_that_runs_at_any_token(steps: int, kept: int, own: int) -> None:
+    model = FakeModel(pages=(30, 30))
+    engine = forking_engine(model)
+    first = engine.submit(Request(prompt_of(70), PARAMS, 40))
+    for _ in range(steps):
+        engine.step()
+    branch = engine.submit(Request((*first.ids[:kept], *prompt_of(own, seed=1)), PARAMS, 9), fork_of=first)
+    while not engine.idle:
+        engine.step()
+        engine.check_integrity()
+    for state in (first, branch):
+        assert state.tokens == expected_tokens(model, state.request)
+
+
+def test_a_fork_of_a_text_that_ended_or_was_cancelled_runs_by_itself() -> None:
+    model = FakeModel(pages=(30, 30))
+    engine = forking_engine(model)
+    first = run(engine, engine.submit(Request(prompt_of(70), PARAMS, 4)))
+    later = engine.submit(Request(prompt_of(70), PARAMS, 4), fork_of=first)
+    cancelled = engine.submit(Request(prompt_of(70, seed=3), PARAMS, 4))
+    waiting = engine.submit(Request(prompt_of(70, seed=3), PARAMS, 5), fork_of=cancelled)
+    engine.cancel(cancelled)
+    for state in (later, waiting):
+        assert run(engine, state).tokens == expected_tokens(model, state.request)
+
+
+def test_a_fork_takes_no_copy_where_there_is_no_room_for_one() -> None:
+    model = FakeModel()  # pages for one text
+    engine = forking_engine(model)
+    first = engine.submit(Request(prompt_of(200), PARAMS, 50))
+    fork = engine.submit(Request(prompt_of(200), replace(PARAMS, choice=1), 50), fork_of=first)
+    for state in (first, fork):
+        assert run(engine, state).tokens == expected_tokens(model, state.request)
 
 
 # ---- The arrays of a step ---------------------------------------------------------------------------------------

@@ -22,10 +22,16 @@ WINDOW = 40
 GREEDY = SamplingParams(temperature=0)
 
 
-def engine_of(*, pages: tuple[int, int] = (60, 60), checkpoint_pages: int = 12, max_running: int = 1) -> Engine:
+def engine_of(
+    *,
+    pages: tuple[int, int] = (60, 60),
+    checkpoint_pages: int = 12,
+    max_running: int = 1,
+    tenant_pages: int | None = None,
+) -> Engine:
     model = FakeModel(tiny_config(layers=3, pattern=3, window=WINDOW), pages=pages)
     pools = pools_for(model.store)
-    prefixes = PrefixCache(model.store.layout.groups, pools, "fake", checkpoint_pages)
+    prefixes = PrefixCache(model.store.layout.groups, pools, "fake", checkpoint_pages, tenant_pages)
     limits = Limits(CONTEXT, model.config.vocab)
     return Engine(model, pools, limits, chunk=64, max_running=max_running, prefixes=prefixes)
 
@@ -35,9 +41,11 @@ def ids_of(start: int, length: int) -> tuple[int, ...]:
     return tuple(6 + (start * 31 + i * i) % 300 for i in range(length))
 
 
-def run(engine: Engine, prompt: tuple[int, ...], tokens: int = 3, tenant: str = "") -> RequestState:
+def run(
+    engine: Engine, prompt: tuple[int, ...], tokens: int = 3, tenant: str = "", message_ends: tuple[int, ...] = ()
+) -> RequestState:
     """Runs a request to its end, and checks that it gives what it gives alone."""
-    state = engine.submit(Request(prompt, GREEDY, tokens, tenant=tenant))
+    state = engine.submit(Request(prompt, GREEDY, tokens, tenant=tenant, message_ends=message_ends))
     while not engine.idle:
         engine.step()
         engine.check_integrity()
@@ -70,13 +78,56 @@ def test_an_exact_repetition_runs_at_least_one_token() -> None:
     for length in (PAGE, PAGE + 1, 3 * PAGE):
         run(engine, ids_of(length, length))
         again = run(engine, ids_of(length, length))
-        assert again.reused == (length - 1) // PAGE * PAGE
+        assert again.reused == length - 1
 
 
 def test_less_than_a_page_is_never_reused() -> None:
     engine = engine_of()
     run(engine, ids_of(1, PAGE - 1), 1)
     assert run(engine, ids_of(1, PAGE - 1)).reused == 0
+
+
+@pytest.mark.parametrize("parts_at", [130, 159, 160, 161, 191, 192])
+def test_a_text_that_parts_within_a_page_begins_with_a_copy_of_it(parts_at: int) -> None:
+    engine = engine_of()
+    first = ids_of(1, 250)
+    run(engine, first, 1)
+    other = (*first[:parts_at], 5, *ids_of(2, 20))
+    state = run(engine, other)
+    # What is held of the sliding pages decides whether the page before can be reached at all.
+    assert state.reused in (parts_at, 0)
+    again = run(engine, (*first[:parts_at], 4, *ids_of(3, 20)))
+    assert again.reused == parts_at
+
+
+def test_where_a_message_ends_another_text_can_go_on() -> None:
+    """Sliding pages at the ends of prompts and messages outlast others."""
+    for ends, reused in (((), 0), ((200,), 192)):
+        engine = engine_of(pages=(12, 100))
+        run(engine, (*ids_of(9, 200), *ids_of(1, 150)), message_ends=ends)
+        for other in range(2):
+            run(engine, ids_of(200 + other, 300), 1)
+        assert run(engine, (*ids_of(9, 200), *ids_of(300, 20))).reused == reused
+
+
+def test_where_a_prompt_ends_another_reply_can_begin() -> None:
+    engine = engine_of()
+    prompt = ids_of(9, 200)
+    run(engine, prompt, 150)
+    for other in range(3):
+        run(engine, ids_of(200 + other, 60), 1)
+    assert run(engine, (*prompt, 5, 6, 7)).reused >= 192
+
+
+def test_a_tenant_keeps_no_more_than_its_pages() -> None:
+    engine = engine_of(tenant_pages=7)
+    pools = engine._holdings._pools
+    run(engine, ids_of(50, 150), tenant="quiet")
+    before = [pool.kept for pool in pools]
+    for text in range(6):
+        run(engine, ids_of(text, 200), tenant="loud")
+        assert all(pool.kept <= 7 + kept for pool, kept in zip(pools, before, strict=True))
+    assert run(engine, ids_of(50, 150), tenant="quiet").reused == 128
 
 
 def test_tenants_share_nothing() -> None:
@@ -111,7 +162,7 @@ def test_checkpoints_keep_within_their_pages() -> None:
     assert engine.prefixes is not None
     for text in range(30):
         run(engine, ids_of(text, 100))
-        assert all(pool.protected <= 5 for pool in engine._pools)
+        assert all(pool.protected <= 5 for pool in engine._holdings._pools)
 
 
 def test_when_memory_is_needed_the_texts_used_longest_ago_go_first() -> None:
@@ -182,7 +233,7 @@ def test_a_page_is_found_again_after_each_of_the_texts_it_follows() -> None:
 def test_models_and_tenants_have_names_of_their_own() -> None:
     groups = engine_of()._groups
     names = {
-        PrefixCache(groups, [PagePool(4), PagePool(4)], model, 0).begin((1, 2), (), tenant)[0].nodes[0].name
+        PrefixCache(groups, [PagePool(4), PagePool(4)], model, 0).begin((1, 2), (), tenant).trail.nodes[0].name
         for model, tenant in (("a", "b"), ("a", "c"), ("d", "b"))
     }
     assert len(names) == 3

@@ -396,13 +396,15 @@ def test_a_text_fills_the_context_but_not_more() -> None:
         session.score([5] * (CONTEXT + 1))
 
 
-def test_scoring_waits_for_no_open_stream() -> None:
+def test_scoring_waits_in_line_behind_an_open_stream() -> None:
     session = session_of()
-    with session.stream("the", ignore_eos=True) as stream:
+    score = session.score("the capital")
+    with session.stream("the", max_tokens=9, ignore_eos=True) as stream:
         next(stream)
-        with pytest.raises(UsageError, match="unfinished generation"):
-            session.score("the")
-    session.score("the")
+        assert session.score("the capital") == score
+        for _ in stream:
+            pass
+    assert stream.result.text == session.generate("the", max_tokens=9, ignore_eos=True, seed=stream.result.seed).text
 
 
 class CountingModel(FakeModel):

@@ -14,6 +14,8 @@ SAMPLING = "tests/unit/test_filters.py"
 
 BATCH_MODULE = "cabochon.engine.batch"
 ENGINE_MODULE = "cabochon.engine.engine"
+CHOOSE_MODULE = "cabochon.engine.choose"
+HOLDINGS_MODULE = "cabochon.engine.holdings"
 SCHEDULER_MODULE = "cabochon.engine.scheduler"
 PAGES_MODULE = "cabochon.kvcache.pages"
 GROUPS_MODULE = "cabochon.kvcache.groups"
@@ -154,22 +156,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "pages are let go one page too early",
         (LAW,),
         PAGES_MODULE,
-        "min(first_key // PAGE, self._length)",
-        "min(first_key // PAGE + 1, self._length)",
+        "min(first_page_seen(self._window, next_query), self._length)",
+        "min(first_page_seen(self._window, next_query) + (self._window is not None), self._length)",
     ),
     _one(
         "pages are let go one key too early",
         (LAW, PAGES),
         PAGES_MODULE,
-        "first_key = max(next_query - self._window + 1, 0)",
-        "first_key = max(next_query - self._window + 2, 0)",
+        "min(first_page_seen(self._window, next_query), self._length)",
+        "min(first_page_seen(self._window, next_query + 1), self._length)",
     ),
     _one(
         "pages are let go one key too late",
         (PAGES,),
         PAGES_MODULE,
-        "first_key = max(next_query - self._window + 1, 0)",
-        "first_key = max(next_query - self._window, 0)",
+        "min(first_page_seen(self._window, next_query), self._length)",
+        "min(first_page_seen(self._window, max(next_query - 1, 0)), self._length)",
     ),
     _one(
         "a page is let go twice",
@@ -258,31 +260,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a window reaches one page less far back",
         (LAW,),
         GROUPS_MODULE,
-        "max(pages * PAGE - self.window + 1, 0) // PAGE",
-        "max(pages * PAGE - self.window + 1 + PAGE, 0) // PAGE",
+        "return first_page_seen(self.window, pages * PAGE)",
+        "return first_page_seen(self.window, (pages + 1) * PAGE)",
     ),
     _one(
-        "one key more is taken as stored", (LAW,), PREFIX_MODULE, "trail, usable * PAGE\n", "trail, usable * PAGE + 1\n"
+        "one key more is taken as stored",
+        (LAW,),
+        PREFIX_MODULE,
+        "Found(trail, usable * PAGE,",
+        "Found(trail, usable * PAGE + 1,",
     ),
     _one(
         "one key less is taken as stored",
         (LAW,),
         PREFIX_MODULE,
-        "trail, usable * PAGE\n",
-        "trail, max(usable * PAGE - 1, 0)\n",
+        "Found(trail, usable * PAGE,",
+        "Found(trail, max(usable * PAGE - 1, 0),",
     ),
     _one(
         "a page handed out again is still found",
         (LAW,),
         PREFIX_MODULE,
-        "        node.pages[group] = NO_PAGE\n        self.counters",
-        "        self.counters",
+        "        node.pages[group] = NO_PAGE\n        self._pages_of_tenant",
+        "        self._pages_of_tenant",
     ),
     # ---- The engine
     _one(
         "guesses are accepted without a check",
         (LAW,),
-        ENGINE_MODULE,
+        CHOOSE_MODULE,
         "if tokens[-1].token_id != guess or guess in",
         "if guess is None or guess in",
     ),
@@ -290,7 +296,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _one(
         "a token after a right guess does not know of it",
         (LAW,),
-        ENGINE_MODULE,
+        CHOOSE_MODULE,
         "ids = [*ids, *(token.token_id for token in chosen)]",
         "ids = [*ids]",
     ),
@@ -298,14 +304,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a paused request goes on where it was",
         (LAW,),
         ENGINE_MODULE,
-        "        self._let_go_pages(state)\n        state.computed = 0",
-        "        self._let_go_pages(state)",
+        "        self._holdings.let_go(state)\n        state.computed = 0",
+        "        self._holdings.let_go(state)",
     ),
     _one(
         "a paused request keeps its pages",
         (LAW,),
         ENGINE_MODULE,
-        "        self._let_go_pages(state)\n        state.computed = 0",
+        "        self._holdings.let_go(state)\n        state.computed = 0",
         "        state.computed = 0",
     ),
     _one(
@@ -319,22 +325,71 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a share begins one row late",
         (LAW,),
         SCHEDULER_MODULE,
-        "SequencePlan(state.number, state.computed,",
-        "SequencePlan(state.number, state.computed + 1,",
+        "SequencePlan(state.number, first, known",
+        "SequencePlan(state.number, first + 1, known",
     ),
     _one(
         "a share begins one row early",
         (LAW,),
         SCHEDULER_MODULE,
-        "SequencePlan(state.number, state.computed,",
-        "SequencePlan(state.number, max(state.computed - 1, 0),",
+        "SequencePlan(state.number, first, known",
+        "SequencePlan(state.number, max(first - 1, 0), known",
     ),
     _one(
         "a token is chosen in the middle of a prompt",
         (LAW,),
         SCHEDULER_MODULE,
-        "known == state.left, guesses",
-        "True, guesses",
+        "samples = known == state.left and",
+        "samples =",
+    ),
+    _one(
+        "a fork takes one key too many",
+        (ENGINE,),
+        HOLDINGS_MODULE,
+        "keys = min(state.shared, origin.computed, most)",
+        "keys = min(state.shared + 1, origin.computed, most)",
+    ),
+    _one(
+        "a fork takes keys that are not stored yet",
+        (ENGINE,),
+        HOLDINGS_MODULE,
+        "keys = min(state.shared, origin.computed, most)",
+        "keys = min(state.shared, most)",
+    ),
+    _one(
+        "a fork shares the page where it parts",
+        (ENGINE,),
+        PAGES_MODULE,
+        "            self.adopt_copy(int(other.entries[whole]), copy)",
+        "            self.adopt([*self.entries.tolist(), int(other.entries[whole])])",
+    ),
+    _one(
+        "a page is not copied",
+        (PREFIX, ENGINE, LAW),
+        PAGES_MODULE,
+        "        copy(page, int(self._pages[self._length - 1]))\n",
+        "",
+    ),
+    _one(
+        "a page begins one key longer as another does",
+        (PREFIX,),
+        PREFIX_MODULE,
+        "keys = common_ids(node.ids, ids)",
+        "keys = min(common_ids(node.ids, ids) + 1, len(ids))",
+    ),
+    _one(
+        "scores are those of the row before",
+        (ENGINE,),
+        CHOOSE_MODULE,
+        "enumerate(logits, start=share.first + 1)",
+        "enumerate(logits, start=share.first)",
+    ),
+    _one(
+        "what is scored is reused without its logits",
+        (ENGINE, LAW),
+        "cabochon.engine.request",
+        "return len(self.scores) if self.to_score else len(self.ids)",
+        "return len(self.ids)",
     ),
     # ---- Random numbers
     _one(

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 from typing import TypeAlias
 
 from cabochon.engine.batch import SequenceRows, build_step
+from cabochon.engine.choose import Chosen, choose
 from cabochon.engine.draft import Drafter
+from cabochon.engine.holdings import Holdings
 from cabochon.engine.loop_guard import loops
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
 from cabochon.errors import QueueFullError, UsageError
 from cabochon.events import RequestEvent, SequencePlan, StepPlan
-from cabochon.kvcache.pages import PagePool, PageTable, plan_pages
-from cabochon.kvcache.prefix import PrefixCache
+from cabochon.kvcache.pages import PagePool, plan_pages
+from cabochon.kvcache.prefix import PrefixCache, common_ids
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
-from cabochon.sampling.history import History
-from cabochon.sampling.sampler import sample
 from cabochon.types import FinishReason, Float32, StepInput, TokenOut
 
 Observer: TypeAlias = Callable[[StepPlan, StepInput, Float32], None]
@@ -35,8 +35,6 @@ def pools_for(store: KVStore) -> tuple[PagePool, ...]:
 class Engine:
     """Runs requests on one model, together. Any thread may call anything. One runs a step, and what else changes pages
     waits for its end; ``submit`` and ``cancel`` never wait.
-
-    Only a pass over a text (``hidden_states``) and requests exclude one another, with a ``UsageError``.
 
     Whatever ends a request, an error in a step included, its pages go back to the pools at once. An interruption that
     may have come between any two lines (Ctrl-C) ends all requests, and the pools are as new.
@@ -61,13 +59,13 @@ class Engine:
         Raises ``UsageError`` if the pools are too small for one sequence of the whole context.
         """
         self._model = model
-        self._pools = pools
         self._groups = model.store.layout.groups
         self._observer = observer
         self._speculate = speculate
         self.max_running = min(max_running, chunk)
         """The most sequences that run at a time."""
-        self._scheduler = Scheduler(chunk, self.max_running, pools, admit=self._take_pages, pause=self._pause)
+        self._holdings = Holdings(model.store, pools, prefixes, limits.context)
+        self._scheduler = Scheduler(chunk, self.max_running, pools, admit=self._holdings.begin, pause=self._pause)
         self._states: dict[int, RequestState] = {}
         self._submitted = 0
         self._closed = False
@@ -76,7 +74,6 @@ class Engine:
         self._door = RLock()
         """Held for a moment where a request comes or goes, never during a step; the last of the two to be taken."""
         self._at_work = False
-        self._pass_tables: Sequence[PageTable] = ()
         self._leaving: list[tuple[RequestState, FinishReason]] = []
         self.prefixes = prefixes
         """The prefix cache, if texts share pages."""
@@ -104,8 +101,12 @@ class Engine:
         """How often a running request had to make room for an older one."""
         return self._scheduler.pauses
 
-    def submit(self, request: Request) -> RequestState:
+    def submit(self, request: Request, fork_of: RequestState | None = None) -> RequestState:
         """Puts a request in line and returns its handle.
+
+        ``fork_of`` is an earlier request whose text begins as this prompt does: one of several replies to one prompt,
+        or a text that is gone on with in another way. As long as that runs, this one waits for what both begin with,
+        shares its pages and runs only what comes after.
 
         Raises as ``Limits.check``, ``QueueFullError`` if as many requests or tokens wait already as may, and
         ``UsageError`` once the engine is closed.
@@ -114,11 +115,11 @@ class Engine:
         with self._door:
             if self._closed:
                 raise UsageError("the session is closed")
-            if self._pass_tables:
-                raise UsageError("a text is being scored; generate before it or after it")
             self._check_queue(len(request.prompt))
             ids, drafter = list(request.prompt), Drafter(self._speculate)
-            state = RequestState(self._submitted, request, self._new_tables(), ids, drafter)
+            state = RequestState(self._submitted, request, self._holdings.new_tables(), ids, drafter)
+            if fork_of is not None:
+                state.fork_of, state.shared = fork_of, min(common_ids(fork_of.ids, ids), len(ids) - 1)
             self._submitted += 1
             self._states[state.number] = state
             self._scheduler.add(state)
@@ -166,14 +167,6 @@ class Engine:
                 if len(state.tokens) <= tokens and state.finish_reason is None:
                     self.step()
 
-    def hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
-        """Normalised hidden states [n, D] of all ``ids``, ``rows`` of them at a time, from empty pages.
-
-        Raises ``UsageError`` while requests are unfinished: their pages and these might not fit together.
-        """
-        self._check_free()
-        return self._hidden_states(ids, rows)
-
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """No step runs meanwhile on another thread: pages may be read, and others named."""
@@ -186,11 +179,7 @@ class Engine:
             states, scheduled = list(self._states.values()), self._scheduler.requests
         for state in states:
             state.check()
-        for group, pool in enumerate(self._pools):
-            passing = self._pass_tables[group : group + 1]
-            pool.check_integrity([*passing, *(state.tables[group] for state in states)])
-        if self.prefixes is not None:
-            self.prefixes.check_integrity()
+        self._holdings.check_integrity(states)
         if sorted(state.number for state in scheduled) != [state.number for state in states]:
             raise AssertionError("the scheduler's requests are not the engine's")
 
@@ -204,8 +193,8 @@ class Engine:
         logits = self._model.forward(step)
         if self._observer is not None:
             self._observer(plan, step, logits)
-        tokens = self._sample(plan, logits)
-        return self._commit(plan, tokens, time.perf_counter() - start)
+        chosen = self._choose(plan, logits)
+        return self._commit(plan, chosen, time.perf_counter() - start)
 
     def _run_alone(self, share: SequencePlan) -> tuple[RequestEvent, ...]:
         try:
@@ -228,45 +217,26 @@ class Engine:
             parts.append(SequenceRows(ids, share.first, state.tables, logit_rows))
         return build_step(parts, self._groups)
 
-    def _sample(self, plan: StepPlan, logits: Float32) -> list[list[TokenOut]]:
-        """For each sequence of the plan the tokens chosen: none in the middle of a prompt."""
-        rows = iter(logits)
-        return [self._choose(share, [next(rows) for _ in range(share.logits)]) for share in plan.sequences]
+    def _choose(self, plan: StepPlan, logits: Float32) -> list[Chosen]:
+        """What the logits give each sequence of the plan."""
+        rows, vocab = iter(logits), self.limits.vocab
+        return [
+            choose(share, [next(rows) for _ in range(share.logits)], self._states[share.request], vocab)
+            for share in plan.sequences
+        ]
 
-    def _choose(self, share: SequencePlan, logits: Sequence[Float32]) -> list[TokenOut]:
-        """One token, and one more after each guess that was right."""
-        state, tokens = self._states[share.request], list[TokenOut]()
-        for row, guess in zip(logits, (*share.guesses, None), strict=False):
-            tokens.append(self._sample_row(row, state, tokens))
-            if tokens[-1].token_id != guess or guess in state.request.stop_ids:
-                break
-        return tokens
-
-    def _sample_row(self, logits: Float32, state: RequestState, chosen: Sequence[TokenOut]) -> TokenOut:
-        """The token after a sequence and those chosen for it in this step."""
-        request, ids = state.request, state.ids
-        if chosen:
-            ids = [*ids, *(token.token_id for token in chosen)]
-        history = History(ids, len(request.prompt))
-        return sample(
-            logits,
-            request.params,
-            history,
-            self.limits.vocab,
-            request.logprobs,
-            stop_ids=request.stop_ids,
-            constraint=request.constraint,
-        )
-
-    def _commit(self, plan: StepPlan, tokens: Sequence[Sequence[TokenOut]], seconds: float) -> tuple[RequestEvent, ...]:
+    def _commit(self, plan: StepPlan, chosen: Sequence[Chosen], seconds: float) -> tuple[RequestEvent, ...]:
         events = []
-        for share, chosen in zip(plan.sequences, tokens, strict=True):
+        for share, new in zip(plan.sequences, chosen, strict=True):
             state = self._states[share.request]
             state.work.count(share.rows, seconds, decoding=bool(state.tokens))
-            appended = self._append_all(state, chosen)
+            state.scores += new.scores
+            appended = self._append_all(state, new.tokens)
             right = max(len(appended) - 1, 0)
             state.drafter.learn(len(share.guesses), right)
-            self._stored(state, share.first + share.known + right)
+            self._holdings.stored(state, share.first + share.known + right)
+            if not (state.left or appended):  # a prompt that is only scored
+                appended.append(RequestEvent(state.number, None, "length"))
             if appended and appended[-1].finish_reason is not None:
                 self._finish(state, appended[-1].finish_reason)
             events += appended
@@ -295,15 +265,7 @@ class Engine:
             return "loop"
         return "length" if len(state.tokens) == request.max_tokens else None
 
-    def _stored(self, state: RequestState, computed: int) -> None:
-        """Keys and values of the first ``computed`` ids are stored."""
-        state.computed = computed
-        if self.prefixes is not None and state.trail is not None:
-            self.prefixes.extend(state.trail, state.ids, computed, state.tables)
-        for table in state.tables:
-            table.let_go_behind(computed)
-
-    # ---- Requests and their pages ---------------------------------------------------------------------------------
+    # ---- Requests -------------------------------------------------------------------------------------------------
 
     def _check_queue(self, tokens: int) -> None:
         waiting, limits = self._scheduler.waiting, self.limits
@@ -318,35 +280,16 @@ class Engine:
                 f" {limits.max_waiting_tokens} that may; try again later"
             )
 
-    def _new_tables(self) -> tuple[PageTable, ...]:
-        groups = zip(self._pools, self._groups, strict=True)
-        return tuple(PageTable(pool, group.window, self.limits.context) for pool, group in groups)
-
-    def _take_pages(self, state: RequestState) -> None:
-        """Pages that hold the beginning of a text already, for one that begins."""
-        if self.prefixes is not None:
-            state.trail, state.computed = self.prefixes.begin(state.ids, state.tables, state.request.tenant)
-            if not state.work.prefill_rows:
-                state.reused = state.computed
-
-    def _let_go_pages(self, state: RequestState) -> None:
-        """All pages of a text that ends or has to wait. Those with a name are found again as long as they are kept."""
-        if self.prefixes is not None and state.trail is not None:
-            self.prefixes.end(state.trail, checkpoint=state.phase == "finished")
-            state.trail = None
-        for table in state.tables:
-            table.let_go_all()
-
     def _pause(self, state: RequestState) -> None:
-        self._let_go_pages(state)
+        self._holdings.let_go(state)
         state.computed = 0
 
     def _finish(self, state: RequestState, reason: FinishReason) -> None:
         with self._door:
             self._scheduler.remove(state)
             del self._states[state.number]
-        state.phase, state.finish_reason = "finished", reason
-        self._let_go_pages(state)
+        state.phase, state.finish_reason, state.fork_of = "finished", reason, None
+        self._holdings.let_go(state)
 
     # ---- One at a time --------------------------------------------------------------------------------------------
 
@@ -406,40 +349,5 @@ class Engine:
             self._leaving.clear()
             self._scheduler.clear()
         for state in states:
-            state.phase, state.finish_reason, state.trail = "finished", "cancelled", None
-        for table in [*self._pass_tables, *(table for state in states for table in state.tables)]:
-            table.forget()
-        for pool in self._pools:
-            pool.clear()
-        if self.prefixes is not None:
-            self.prefixes.clear()
-
-    def _hidden_states(self, ids: Sequence[int], rows: int) -> Generator[Float32, None, None]:
-        with self._work(), self._door:
-            self._check_free()
-            tables = self._pass_tables = self._new_tables()
-        try:
-            for first in range(0, len(ids), rows):
-                with self._work():
-                    hidden = self._pass(tables, ids[first : first + rows], first)
-                yield hidden
-        finally:
-            with self._work():
-                for table in tables:
-                    table.let_go_all()
-                self._pass_tables = ()
-
-    def _check_free(self) -> None:
-        """Raises ``UsageError`` unless a pass over a text can have all pages."""
-        if not self.idle:
-            raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
-        if self._pass_tables:
-            raise UsageError("another text is being scored; do one after the other")
-
-    def _pass(self, tables: Sequence[PageTable], ids: Sequence[int], first: int) -> Float32:
-        for table in tables:
-            table.grow(first + len(ids))
-        hidden = self._model.hidden(build_step([SequenceRows(ids, first, tables, range(len(ids)))], self._groups))
-        for table in tables:
-            table.let_go_behind(first + len(ids))
-        return hidden
+            state.phase, state.finish_reason, state.fork_of = "finished", "cancelled", None
+        self._holdings.start_over(states)

@@ -26,7 +26,7 @@ class Request:
     """Ids, at least one."""
     params: SamplingParams
     max_tokens: int
-    """The most tokens to choose."""
+    """The most tokens to choose; 0 where only the prompt is to be scored."""
     stop_ids: frozenset[int] = frozenset()
     """Choosing one of these ends the text before it."""
     logprobs: int | None = None
@@ -37,6 +37,10 @@ class Request:
     """Which ids may be chosen at each step."""
     loop_guard: int = 0
     """So many repetitions of a short sequence end the reply (``loop_guard.py``); 0 for none."""
+    prompt_logprobs: int | None = None
+    """Log-probabilities of the prompt's ids and of that many of the most probable in their place; None for none."""
+    message_ends: tuple[int, ...] = ()
+    """Lengths of the prompt at which a message ends: other texts may go on from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +63,16 @@ class Limits:
         value that cannot be.
         """
         prompt = self.check_ids("prompt", request.prompt)
-        if len(prompt) > self.context - 1:
+        logprobs = self._checked_logprobs("logprobs", request.logprobs)
+        prompt_logprobs = self._checked_logprobs("prompt_logprobs", request.prompt_logprobs)
+        max_tokens = whole_number("max_tokens", request.max_tokens, at_least=0 if prompt_logprobs is not None else 1)
+        if len(prompt) > self.context:
+            raise ContextLengthError(f"the text has {len(prompt)} tokens, more than the context of {self.context}")
+        if len(prompt) == self.context and max_tokens:
             raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens; a context of {self.context} takes at most {self.context - 1}"
                 " and the token after them"
             )
-        max_tokens = whole_number("max_tokens", request.max_tokens, at_least=1)
-        logprobs = request.logprobs
-        if logprobs is not None:
-            logprobs = whole_number("logprobs", logprobs, at_least=0, at_most=self.vocab)
         params = checked(request.params, self.vocab)
         if params.min_tokens > max_tokens:
             raise UsageError(f"min_tokens must be at most max_tokens, {max_tokens}, not {params.min_tokens}")
@@ -81,6 +86,10 @@ class Limits:
             logprobs=logprobs,
             constraint=_checked_constraint(request.constraint),
             loop_guard=checked_loop_guard(request.loop_guard),
+            prompt_logprobs=prompt_logprobs,
+            message_ends=tuple(
+                whole_number("message_ends", end, at_least=1, at_most=len(prompt)) for end in request.message_ends
+            ),
         )
 
     def check_ids(self, name: str, ids: Iterable[int], *, empty: bool = False) -> tuple[int, ...]:
@@ -89,6 +98,9 @@ class Limits:
         if not plain and not empty:
             raise UsageError(f"the {name} is empty; at least one token is needed")
         return plain
+
+    def _checked_logprobs(self, name: str, number: int | None) -> int | None:
+        return None if number is None else whole_number(name, number, at_least=0, at_most=self.vocab)
 
 
 def _checked_constraint(constraint: Constraint | None) -> Constraint | None:
@@ -130,6 +142,10 @@ class RequestState:
     ids: list[int]
     """The prompt and the tokens chosen so far."""
     drafter: Drafter
+    fork_of: RequestState | None = None
+    """A request whose text begins as this one's does: what it has stored of that need not be run again."""
+    shared: int = 0
+    """Ids that both begin with."""
     trail: PrefixTrail | None = None
     """Its way through the prefix cache, while it runs."""
     computed: int = 0
@@ -139,6 +155,8 @@ class RequestState:
     phase: Phase = "waiting"
     tokens: list[TokenOut] = field(default_factory=list)
     """Tokens chosen, without a stop id."""
+    scores: list[TokenOut] = field(default_factory=list)
+    """The prompt's ids from the second on, as far as they have been scored."""
     finish_reason: FinishReason | None = None
     """Why it ended; None while it has not."""
     work: Work = field(default_factory=Work)
@@ -151,11 +169,30 @@ class RequestState:
         """Ids known and not yet stored; at least one while it is not finished."""
         return len(self.ids) - self.computed
 
+    @property
+    def to_score(self) -> int:
+        """How many rows' logits are still wanted for scores: those from ``len(scores)`` on."""
+        wanted = 0 if self.request.prompt_logprobs is None else len(self.request.prompt) - 1
+        return wanted - len(self.scores)
+
+    @property
+    def reusable(self) -> int:
+        """Positions that need not be run if they are stored."""
+        return len(self.scores) if self.to_score else len(self.ids)
+
+    @property
+    def awaits_origin(self) -> bool:
+        """Whether the request it is forked of is about to store what both begin with."""
+        origin = self.fork_of
+        return origin is not None and origin.phase != "finished" and origin.computed < self.shared
+
     def check(self) -> None:
         """Raises ``AssertionError`` unless all lengths agree with one another."""
         prompt, chosen, length = len(self.request.prompt), len(self.tokens), len(self.ids)
         if length != prompt + chosen:
             raise AssertionError(f"{length} ids are not {prompt} of the prompt and {chosen} chosen")
+        if self.to_score < 0:
+            raise AssertionError(f"{len(self.scores)} scores of a prompt of {prompt}")
         if chosen > self.request.max_tokens:
             raise AssertionError(f"{chosen} tokens were chosen where {self.request.max_tokens} were asked for")
         # The last id is never run ahead: what is computed stays behind what is known.

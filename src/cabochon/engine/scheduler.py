@@ -12,6 +12,9 @@ from cabochon.kvcache.pages import PagePool, PageTable
 FEW_ROWS = 8
 """Rows, guesses included, that decoding takes hardly longer than one: weights are read from memory once for all."""
 
+SCORED_ROWS = 32
+"""Rows of a step, at most, that are run to score a prompt: the logits of each are as many as the vocabulary."""
+
 Change = Callable[[RequestState], None]
 
 
@@ -72,23 +75,27 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """The next step, with pages for all its rows; without sequences if nothing is to be done."""
         shares: dict[int, SequencePlan] = {}
-        budget = self._token_budget
+        budget, scored = self._token_budget, SCORED_ROWS
         for state in sorted(self._running, key=lambda state: state.left > 1):
-            share = _share(state, budget, self._guesses(state, budget))
+            share = _share(state, budget, scored, self._guesses(state, budget))
             if state.phase == "running" and share.rows and self._make_room(state, share.end, shares):
                 shares[state.number] = share
                 budget = self._token_budget - sum(share.rows for share in shares.values())
+                scored = SCORED_ROWS - sum(share.rows for share in shares.values() if share.scores)
         while self._waiting and len(self._running) < self._max_running and budget:
             state = self._waiting[0]
+            if state.awaits_origin:
+                break
             self._admit(state)
-            share = _share(state, budget)
-            if not self._fits(state, share.rows):
+            share = _share(state, budget, scored)
+            if not share.rows or not self._fits(state, share.rows):
                 self._pause(state)
                 break
             self._begin(state)
             _grow(state.tables, share.end)
             shares[state.number] = share
             budget -= share.rows
+            scored -= share.rows if share.scores else 0
         return StepPlan(tuple(shares.values()))
 
     def _guesses(self, state: RequestState, budget: int) -> tuple[int, ...]:
@@ -130,7 +137,13 @@ def _grow(tables: Sequence[PageTable], end: int) -> None:
         table.grow(end)
 
 
-def _share(state: RequestState, budget: int, guesses: tuple[int, ...] = ()) -> SequencePlan:
-    """The next rows of a request, as many as the budget has."""
+def _share(state: RequestState, budget: int, scored: int, guesses: tuple[int, ...] = ()) -> SequencePlan:
+    """The next rows of a request, as many as the budget has; where its prompt is scored, no other rows with them."""
+    first, to_score = state.computed, state.to_score
+    if to_score:
+        again = len(state.scores) - first  # rows that ran before it was paused
+        rows = min(again, budget) if again else min(to_score, budget, scored)
+        return SequencePlan(state.number, first, rows, samples=False, scores=not again)
     known = min(state.left, budget)
-    return SequencePlan(state.number, state.computed, known + len(guesses), known == state.left, guesses)
+    samples = known == state.left and state.request.max_tokens > 0
+    return SequencePlan(state.number, first, known + len(guesses), samples, guesses)

@@ -27,7 +27,7 @@ class KVGroup:
 
     def first_page(self, pages: int) -> int:
         """The first page that the query after ``pages`` full pages sees, or ``pages`` if it sees none of them."""
-        return 0 if self.window is None else max(pages * PAGE - self.window + 1, 0) // PAGE
+        return first_page_seen(self.window, pages * PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class KVLayout:
     groups: tuple[KVGroup, ...]
     group_of: tuple[int, ...]
     """[L] index into ``groups``."""
+
+
+def first_page_seen(window: int | None, query: int) -> int:
+    """The first page that a query at position ``query`` sees, where a layer has this window."""
+    return 0 if window is None else max(query - window + 1, 0) // PAGE
 
 
 def group_layers(windows: Sequence[int | None], kv_heads: Sequence[int], head_dims: Sequence[int]) -> KVLayout:

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from cabochon.kvcache.groups import KVGroup
+from cabochon.kvcache.groups import KVGroup, first_page_seen
 from cabochon.types import PAGE, Int32
 
 NO_PAGE = -1
 """In a table: these keys are not held (any more)."""
+
+COPY_ROOM = 2
+"""Free pages with which a page can be copied: the source may be one of them."""
 
 
 class PagePool:
@@ -57,6 +60,11 @@ class PagePool:
     def kept(self) -> int:
         """Pages nobody owns whose content is still known."""
         return len(self._kept) + len(self._kept_protected)
+
+    @property
+    def kept_pages(self) -> list[int]:
+        """Those pages, the one that is handed out next first."""
+        return [*self._kept, *self._kept_protected]
 
     def tell(self, on_reuse: Callable[[int], None]) -> None:
         """``on_reuse`` is told of each kept page whose memory is needed, before it is handed out without its name."""
@@ -188,9 +196,8 @@ class PageTable:
 
     def grow(self, keys: int) -> None:
         """Takes pages from the pool until keys ``0 ... keys - 1`` have one (but for those let go)."""
-        for index in range(self._length, pages_of(keys)):
-            self._pages[index] = self._pool.allocate()
-            self._length = index + 1
+        for _ in range(self._length, pages_of(keys)):
+            self._adopt_owned(self._pool.allocate())
 
     def adopt(self, pages: Sequence[int]) -> None:
         """An empty table takes these pages, of keys from 0 on, as they are; ``NO_PAGE`` only before all others."""
@@ -202,6 +209,33 @@ class PageTable:
             self._pages[index] = page
             self._length = index + 1
 
+    def adopt_copy(self, page: int, copy: Callable[[int, int], None]) -> None:
+        """Takes a page of its own for its next keys, with the content of ``page``, which is owned or kept.
+
+        ``copy`` (source, target) copies it. The caller makes sure that the pool has ``COPY_ROOM`` free pages.
+        """
+        self._pool.retain(page)  # or making room for the copy might take its source
+        self._adopt_owned(self._pool.allocate())
+        copy(page, int(self._pages[self._length - 1]))
+        self._pool.release(page)
+
+    def fork(self, other: PageTable, keys: int, copy: Callable[[int, int], None]) -> None:
+        """An empty table takes the first ``keys`` keys of another, as far as a query after them sees them.
+
+        Full pages are shared; of one that is not full it takes a copy, as ``adopt_copy`` does. The other must hold
+        them (``can_fork``).
+        """
+        whole = keys // PAGE
+        pages = other.entries[:whole].tolist()
+        first = first_page_seen(self._window, keys)
+        self.adopt([NO_PAGE] * min(first, whole) + pages[first:])
+        if keys % PAGE:
+            self.adopt_copy(int(other.entries[whole]), copy)
+
+    def can_fork(self, keys: int) -> bool:
+        """Whether it holds all that a query after its first ``keys`` keys sees."""
+        return pages_of(keys) <= self._length and self._behind <= first_page_seen(self._window, keys)
+
     def cut(self, keys: int) -> None:
         """Lets go the pages that hold none of the first ``keys`` keys."""
         for index in range(self._length - 1, pages_of(keys) - 1, -1):
@@ -210,10 +244,7 @@ class PageTable:
 
     def let_go_behind(self, next_query: int) -> None:
         """Lets go the pages that neither a query at position ``next_query`` nor any later one sees."""
-        if self._window is None:
-            return
-        first_key = max(next_query - self._window + 1, 0)
-        self._release_up_to(min(first_key // PAGE, self._length))
+        self._release_up_to(min(first_page_seen(self._window, next_query), self._length))
 
     def let_go_all(self) -> None:
         """Lets go every page, the last one first: of those that are kept, a text's beginning stays longest."""
@@ -224,6 +255,10 @@ class PageTable:
         """The table is as new; what it owned has been let go by ``PagePool.clear``."""
         self._pages[:] = NO_PAGE
         self._behind = self._length = 0
+
+    def _adopt_owned(self, page: int) -> None:
+        self._pages[self._length] = page
+        self._length += 1
 
     def _release_up_to(self, end: int) -> None:
         for index in range(self._behind, end):

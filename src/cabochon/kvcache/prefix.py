@@ -7,14 +7,16 @@ hit the ids themselves are compared.
 A prefix of n keys (n a multiple of 32, less than the text's length) can be reused if every page of a global group in
 [0, n) is held, and every page of a sliding group that the next query sees: those of [n - window + 1, n). Pages nobody
 owns are kept until their memory is needed. Sliding pages for which a reuse is likely are a *checkpoint*, and protected:
-at ends of prompts and replies, and where texts were seen to part.
+at ends of prompts, of messages in them and of replies, and where texts were seen to part.
+
+Where a text goes on as the beginning of a held page does, it can begin with a copy of that page.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -35,14 +37,17 @@ class PrefixNode:
     """The page's 32 ids; none for a root, which stands before a tenant's texts."""
     pages: list[int]
     """[P] the page that holds it in each group, or ``NO_PAGE``."""
-    children: int = 0
+    tenant: bytes
+    """The root's name."""
+    children: dict[bytes, PrefixNode] = field(default_factory=dict)
+    """By name."""
     users: int = 0
     """Unfinished texts that go through here."""
 
     @property
     def needed(self) -> bool:
         """Whether anything can still be found here or through here."""
-        return self.children > 0 or self.users > 0 or any(page != NO_PAGE for page in self.pages)
+        return bool(self.children) or self.users > 0 or any(page != NO_PAGE for page in self.pages)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +55,10 @@ class PrefixTrail:
     """A text's way through the nodes: its tenant's root, then a node for each full page named or found so far."""
 
     nodes: list[PrefixNode]
-    checkpoints: set[int] = field(default_factory=set)
-    """Places, in pages, whose sliding pages are to be protected once they are stored."""
+    ends: set[int] = field(default_factory=set)
+    """Places, in pages, whose sliding pages are to be protected once they are stored: ends of prompt and messages."""
+    parting: int = 0
+    """The same for the place where another text was seen to part from this one; 0 for none."""
     closed: bool = False
     """True where a name stands for another text already: nothing after it can be named."""
 
@@ -59,6 +66,19 @@ class PrefixTrail:
     def pages(self) -> int:
         """Full pages named or found so far."""
         return len(self.nodes) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is held of the beginning of a text."""
+
+    trail: PrefixTrail
+    keys: int
+    """Keys in the full pages that the text's tables have adopted."""
+    part: tuple[int, ...]
+    """[P] a page of each group that begins as the text goes on; none if there is no such page."""
+    part_keys: int
+    """How many keys of it are the text's."""
 
 
 @dataclass(slots=True)
@@ -70,19 +90,28 @@ class PrefixCounters:
     """Lookups that found something to reuse."""
     tokens_reused: int = 0
     evictions: int = 0
-    """Kept pages whose memory was needed for others."""
+    """Kept pages whose memory was needed for others, or that were more than a tenant may have."""
 
 
 class PrefixCache:
     """Finds and names pages. Integers and hashes only; it owns no page."""
 
-    def __init__(self, groups: Sequence[KVGroup], pools: Sequence[PagePool], model: str, checkpoint_pages: int) -> None:
+    def __init__(
+        self,
+        groups: Sequence[KVGroup],
+        pools: Sequence[PagePool],
+        model: str,
+        checkpoint_pages: int,
+        tenant_pages: int | None = None,
+    ) -> None:
         """``model`` names all that keys and values depend on besides ids. ``checkpoint_pages`` is the most protected
-        pages of each sliding group."""
+        pages of each sliding group, and ``tenant_pages`` the most pages of each group that are kept for one tenant."""
         self._groups = groups
         self._pools = pools
         self._model = model.encode()
         self._checkpoint_pages = checkpoint_pages
+        self._tenant_pages = tenant_pages
+        self._pages_of_tenant: list[Counter[bytes]] = [Counter() for _ in groups]
         self._nodes: dict[bytes, PrefixNode] = {}
         self._node_of: list[dict[int, PrefixNode]] = [{} for _ in groups]
         # Protected pages of each checkpoint, by group; the one used longest ago first. Where texts were seen to part is
@@ -94,18 +123,20 @@ class PrefixCache:
             pool.tell(partial(self._page_reused, group))
 
     def begin(
-        self, ids: Sequence[int], tables: Sequence[PageTable], tenant: Hashable = None
-    ) -> tuple[PrefixTrail, int]:
-        """Lets empty ``tables`` adopt what is held of the longest prefix of ``ids``; the trail and the keys adopted.
+        self, ids: Sequence[int], tables: Sequence[PageTable], tenant: Hashable = None, ends: Iterable[int] = ()
+    ) -> Found:
+        """Lets empty ``tables`` adopt what is held of the longest prefix of ``ids``.
 
-        At least one id is left to run, so that there are logits.
+        ``ends`` are lengths at which other texts may part from this one. At least one id is left to run, so that there
+        are logits.
         """
         trail = self.open(tenant)
+        trail.ends = {end // PAGE for end in ends}
         self._walk(trail, ids, (len(ids) - 1) // PAGE)
         found = trail.pages
         usable = next(n for n in range(found, -1, -1) if self._held(trail, n))
         if found and (trail.nodes[found].children or usable < found):
-            trail.checkpoints.add(found)  # another text went on from here in another way
+            trail.parting = found  # another text went on from here in another way
         for node in trail.nodes[usable + 1 :]:
             node.users -= 1
         del trail.nodes[usable + 1 :]
@@ -113,10 +144,13 @@ class PrefixCache:
             first = self._first_page(group, usable)
             table.adopt([NO_PAGE] * first + [node.pages[group] for node in trail.nodes[first + 1 :]])
         self._reach(trail)
+        if trail.nodes[-1] in self._checkpoints:
+            self._checkpoints.move_to_end(trail.nodes[-1])
+        part, part_keys = _longest_part(trail.nodes[-1], ids[usable * PAGE : min((usable + 1) * PAGE, len(ids) - 1)])
         self.counters.lookups += 1
         self.counters.hits += usable > 0
         self.counters.tokens_reused += usable * PAGE
-        return trail, usable * PAGE
+        return Found(trail, usable * PAGE, part, part_keys)
 
     def open(self, tenant: Hashable = None) -> PrefixTrail:
         """The trail of a text of which nothing is named or found yet."""
@@ -152,49 +186,58 @@ class PrefixCache:
                 if node.pages[group] == NO_PAGE and page != NO_PAGE and page not in self._node_of[group]:
                     node.pages[group] = page
                     self._node_of[group][page] = node
+                    self._pages_of_tenant[group][node.tenant] += 1
                     self._pools[group].name(page)
             self._reach(trail)
 
     def end(self, trail: PrefixTrail, *, checkpoint: bool) -> None:
-        """The text of a trail ends or pauses; ``checkpoint`` where it may be gone on with from its last full page."""
+        """The text of a trail ends or pauses, and its tables have let go.
+
+        ``checkpoint`` where it may be gone on with from its last full page.
+        """
         if checkpoint and trail.pages:
             self._protect(trail, trail.pages)
+        tenant = trail.nodes[0].name
         for node in trail.nodes:
             node.users -= 1
         for node in reversed(trail.nodes):
             self._drop_if_unneeded(node)
         trail.nodes.clear()
+        self._keep_quota(tenant)
 
     def clear(self) -> None:
         """Forgets all; the pools' pages have been let go by ``PagePool.clear``."""
         self._nodes.clear()
         self._checkpoints.clear()
         self._partings.clear()
-        for nodes in self._node_of:
+        for nodes, pages in zip(self._node_of, self._pages_of_tenant, strict=True):
             nodes.clear()
+            pages.clear()
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` unless nodes and pages name one another and counts are right."""
-        children: dict[PrefixNode, int] = {}
+        children: dict[PrefixNode, dict[bytes, PrefixNode]] = {}
         for name, node in self._nodes.items():
             if name != node.name or not node.needed:
                 raise AssertionError("a prefix node is under a wrong name, or of no use")
             if node.parent is not None:
-                children[node.parent] = children.get(node.parent, 0) + 1
+                children.setdefault(node.parent, {})[name] = node
             for group, page in enumerate(node.pages):
                 if page != NO_PAGE and self._node_of[group].get(page) is not node:
                     raise AssertionError(f"page {page} of group {group} does not know the prefix that names it")
         for node in self._nodes.values():
-            if children.get(node, 0) != node.children:
-                raise AssertionError("a prefix node miscounts what goes on from it")
+            if children.get(node, {}) != node.children:
+                raise AssertionError("a prefix node does not know what goes on from it")
         for group, nodes in enumerate(self._node_of):
             if any(node.pages[group] != page for page, node in nodes.items()):
                 raise AssertionError(f"a page of group {group} has the name of another")
+            if +self._pages_of_tenant[group] != Counter(node.tenant for node in nodes.values()):
+                raise AssertionError(f"the pages of a tenant are miscounted in group {group}")
             self._pools[group].check_names(nodes)
 
     def _root(self, tenant: Hashable) -> PrefixNode:
         name = hashlib.sha256(b"root\0" + self._model + b"\0" + repr(tenant).encode()).digest()
-        return self._nodes.setdefault(name, PrefixNode(name, None, (), [NO_PAGE] * len(self._groups)))
+        return self._nodes.setdefault(name, PrefixNode(name, None, (), [NO_PAGE] * len(self._groups), name))
 
     def _walk(self, trail: PrefixTrail, ids: Sequence[int], pages: int) -> None:
         """Follows the nodes that ``ids`` lead through, ``pages`` of them at most."""
@@ -211,8 +254,8 @@ class PrefixCache:
         name = page_name(parent.name, ids)
         node = self._nodes.get(name)
         if node is None:
-            parent.children += 1
-            node = self._nodes[name] = PrefixNode(name, parent, ids, [NO_PAGE] * len(self._groups))
+            node = PrefixNode(name, parent, ids, [NO_PAGE] * len(self._groups), parent.tenant)
+            self._nodes[name] = parent.children[name] = node
         return node if _is_child(node, parent, ids) else None
 
     def _first_page(self, group: int, pages: int) -> int:
@@ -229,9 +272,11 @@ class PrefixCache:
 
     def _reach(self, trail: PrefixTrail) -> None:
         """Protects a checkpoint that the trail has come to."""
-        if trail.pages in trail.checkpoints:
-            trail.checkpoints.discard(trail.pages)
+        if not trail.pages:
+            return
+        if trail.pages == trail.parting:
             self._partings.add(trail.nodes[-1])
+        if trail.pages == trail.parting or trail.pages in trail.ends:
             self._protect(trail, trail.pages)
 
     def _protect(self, trail: PrefixTrail, pages: int) -> None:
@@ -262,9 +307,23 @@ class PrefixCache:
                 if page not in others:
                     self._pools[group].protect(page, False)
 
+    def _keep_quota(self, tenant: bytes) -> None:
+        """Gives up the pages that a tenant has too many, those let go longest ago first."""
+        if self._tenant_pages is None:
+            return
+        for group, pool in enumerate(self._pools):
+            nodes = self._node_of[group]
+            for page in pool.kept_pages if self._pages_of_tenant[group][tenant] > self._tenant_pages else ():
+                if nodes[page].tenant == tenant:
+                    pool.forget(page)
+                    self._page_reused(group, page)
+                    if self._pages_of_tenant[group][tenant] <= self._tenant_pages:
+                        break
+
     def _page_reused(self, group: int, page: int) -> None:
         node = self._node_of[group].pop(page)
         node.pages[group] = NO_PAGE
+        self._pages_of_tenant[group][node.tenant] -= 1
         self.counters.evictions += 1
         for checkpoint in [c for c, pages in self._checkpoints.items() if page in pages[group]]:
             self._checkpoints[checkpoint][group].remove(page)
@@ -277,9 +336,9 @@ class PrefixCache:
                 return
             if node in self._checkpoints:
                 self._unprotect(node)
+            if node.parent is not None:
+                del node.parent.children[node.name]
             node = node.parent
-            if node is not None:
-                node.children -= 1
 
 
 def page_name(parent: bytes, ids: Sequence[int]) -> bytes:
@@ -289,3 +348,19 @@ def page_name(parent: bytes, ids: Sequence[int]) -> bytes:
 
 def _is_child(node: PrefixNode, parent: PrefixNode, ids: tuple[int, ...]) -> bool:
     return node.parent is parent and node.ids == ids
+
+
+def _longest_part(parent: PrefixNode, ids: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Of the held pages after ``parent`` the one that begins most as ``ids`` do, in each group, and how many keys."""
+    best, most = tuple[int, ...](), 0
+    for node in parent.children.values():
+        keys = common_ids(node.ids, ids)
+        if keys > most and NO_PAGE not in node.pages:
+            best, most = tuple(node.pages), keys
+    return best, most
+
+
+def common_ids(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids two texts begin with in common."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))

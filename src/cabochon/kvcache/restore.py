@@ -99,9 +99,9 @@ def _name(
         tables.append(table)
     trail = prefixes.open(tenant)
     prefixes.extend(trail, ids, len(ids), tables)
-    prefixes.end(trail, checkpoint=True)
     for table in tables:
         table.let_go_all()
+    prefixes.end(trail, checkpoint=True)
 
 
 def _let_go(pools: Sequence[PagePool], owned: Sequence[Sequence[int]]) -> None:

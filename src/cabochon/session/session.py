@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
 from cabochon.engine.engine import Engine, Observer, pools_for
+from cabochon.engine.one_pass import one_pass
 from cabochon.engine.request import Limits, Request
-from cabochon.errors import CabochonError, ContextLengthError, UsageError, shown
+from cabochon.errors import CabochonError, UsageError, shown
 from cabochon.kvcache.conversation_file import Origin
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import true_or_false, whole_number
-from cabochon.sampling.sampler import check_finite, with_logprobs
 from cabochon.session.batch import Outcome, run_all
 from cabochon.session.conversations import Conversations
 from cabochon.session.driver import Driver
@@ -119,6 +118,10 @@ class Session:
     def new_engine(self, observer: Observer | None = None) -> Engine:
         """Another engine over the same pages, without reuse. Only one may have unfinished requests at a time."""
         return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
+
+    def one_pass(self, ids: Sequence[int]) -> Float32:
+        """Normalised hidden states [n, D] of n ids in one step, from empty pages, while nothing else runs."""
+        return one_pass(self.model, self._pools, ids)
 
     def close(self) -> None:
         """Ends what is running, at the end of a step, and lets the model go. Closing twice does nothing."""
@@ -278,14 +281,7 @@ class Session:
         self._check_open()
         ids = self.limits.check_ids("prompt", self.prompt_ids(prompt))
         top = whole_number("top_logprobs", top_logprobs, at_least=0, at_most=self.limits.vocab)
-        if len(ids) > self.context:
-            raise ContextLengthError(f"the text has {len(ids)} tokens, more than the context of {self.context}")
-        # Closed at once, errors included: pages must not wait until whoever keeps the error forgets its frames.
-        with closing(self._logits(ids)) as rows:
-            tokens = [
-                self._scored(ids[position], logits, position, top)
-                for position, logits in zip(range(1, len(ids)), rows, strict=False)
-            ]
+        tokens = self._scored(Request(ids, SamplingParams(), 0, prompt_logprobs=top))
         logprobs = [token.logprob for token in tokens if token.logprob is not None]
         return Score(
             token_ids=ids,
@@ -349,16 +345,17 @@ class Session:
     def _conversations(self) -> Conversations:
         return Conversations(self._open_engine(), self._pools, self.model.store, self._origin)
 
-    def _logits(self, ids: Sequence[int]) -> Generator[Float32, None, None]:
-        """Logits [V] after each id, computed a few rows at a time."""
-        with closing(self._open_engine().hidden_states(ids, self.chunk)) as parts:
-            for hidden in parts:
-                for first in range(0, len(hidden), LOGIT_ROWS):
-                    yield from self.model.head(hidden[first : first + LOGIT_ROWS])
-
-    def _scored(self, token_id: int, logits: Float32, position: int, top: int) -> TokenOut:
-        check_finite(logits, position)
-        return with_logprobs(token_id, logits, self.limits.vocab, top)
+    def _scored(self, request: Request) -> Sequence[TokenOut]:
+        """The scores of a request that chooses nothing."""
+        engine = self._open_engine()
+        state = engine.submit(request)
+        try:
+            engine.advance(state, 0)
+        finally:
+            engine.cancel(state)
+        if state.error is not None:
+            raise state.error
+        return state.scores
 
 
 def _id_list(ids: Iterable[int]) -> Iterable[int]:
