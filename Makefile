@@ -105,6 +105,7 @@ mutate: setup
 
 bench-engine: setup
 	$(BIN)/python benchmarks/streams.py --save benchmarks/results/streams.json
+	$(BIN)/python benchmarks/single_stream.py --save benchmarks/results/single-stream.json
 	$(BIN)/python benchmarks/reuse.py --save benchmarks/results/reuse.json
 
 sanitize: $(VENV)/.dev-deps

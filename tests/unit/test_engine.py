@@ -396,6 +396,15 @@ def test_pools_too_small_for_the_context_are_refused() -> None:
         engine_of(model, context=256)
 
 
+def test_the_tokens_of_a_step_are_counted_also_where_guesses_bring_several() -> None:
+    ids = [50, 51, 52, 53] * 12
+    model = FakeModel(script=dict(enumerate(ids)))
+    engine = Engine(model, pools_for(model.store), Limits(CONTEXT, 367), chunk=16, speculate=4)
+    state = run(engine, engine.submit(Request(tuple(ids[:12]), PARAMS, 30)))
+    assert state.work.decode_tokens == 29
+    assert state.work.decode_steps < 15
+
+
 # ---- Scores ---------------------------------------------------------------------------------------------------
 
 

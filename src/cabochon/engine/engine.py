@@ -229,9 +229,10 @@ class Engine:
         events = []
         for share, new in zip(plan.sequences, chosen, strict=True):
             state = self._states[share.request]
-            state.work.count(share.rows, seconds, decoding=bool(state.tokens))
+            decoding = bool(state.tokens)
             state.scores += new.scores
             appended = self._append_all(state, new.tokens)
+            state.work.count(share.rows, len(appended), seconds, decoding=decoding)
             right = max(len(appended) - 1, 0)
             state.drafter.learn(len(share.guesses), right)
             self._holdings.stored(state, share.first + share.known + right)

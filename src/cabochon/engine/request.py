@@ -118,12 +118,15 @@ class Work:
     prefill_s: float = 0.0
     decode_steps: int = 0
     """Steps after the first token."""
+    decode_tokens: int = 0
+    """Tokens they brought, a stop id included: more than one a step where guesses were right."""
     decode_s: float = 0.0
 
-    def count(self, rows: int, seconds: float, *, decoding: bool) -> None:
-        """A step that took so long has run some rows of it."""
+    def count(self, rows: int, tokens: int, seconds: float, *, decoding: bool) -> None:
+        """A step that took so long has run some rows of it, and brought so many tokens."""
         if decoding:
             self.decode_steps += 1
+            self.decode_tokens += tokens
             self.decode_s += seconds
         else:
             self.prefill_rows += rows

@@ -158,7 +158,7 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
                 load_s=self._load_s,
                 first_token_s=reader.first_token_s,
                 prefill_tokens_per_s=_rate(work.prefill_rows, work.prefill_s) if reader.first_token_s else None,
-                decode_tokens_per_s=_rate(work.decode_steps, work.decode_s),
+                decode_tokens_per_s=_rate(work.decode_tokens, work.decode_s),
             ),
             seed=request.params.seed,
             reused_tokens=0 if state is None else state.reused,
