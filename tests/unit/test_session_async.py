@@ -251,8 +251,8 @@ def test_an_end_that_comes_with_the_beginning_is_none_too_early(
     submit = session._engine.submit
     stream = session.stream("the", ignore_eos=True)
 
-    def submit_and_cancel(request: Request) -> RequestState:
-        state = submit(request)
+    def submit_and_cancel(request: Request, fork_of: RequestState | None = None) -> RequestState:
+        state = submit(request, fork_of)
         stream.cancel()  # from another thread, say
         return state
 

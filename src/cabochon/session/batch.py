@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from cabochon.engine.engine import Engine
@@ -21,7 +22,7 @@ class Outcome:
     error: CabochonError | None
 
 
-def run_all(engine: Engine, streams: Iterable[Stream | CabochonError], ahead: int) -> Iterator[Outcome]:
+def run_all(engine: Engine, streams: Iterable[Stream | CabochonError], ahead: int) -> Generator[Outcome, None, None]:
     """Runs ``streams`` together, ``ahead`` of them in line at a time; outcomes in their order, as soon as they can be.
 
     One that fails does not disturb the others. Left early, it ends those that run.
@@ -48,6 +49,15 @@ def run_all(engine: Engine, streams: Iterable[Stream | CabochonError], ahead: in
     finally:
         for _, stream in running:
             stream.close()
+
+
+def results_of(outcomes: Generator[Outcome, None, None]) -> Iterator[Generation]:
+    """Results; the first error there is is raised, and ends those that run, whoever keeps it."""
+    with closing(outcomes):
+        for outcome in outcomes:
+            if outcome.result is None:
+                raise outcome.error or AssertionError("neither a result nor an error")
+            yield outcome.result
 
 
 def _start(

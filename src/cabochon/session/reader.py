@@ -17,7 +17,14 @@ from cabochon.types import FinishReason, TokenOut
 class Reader:
     """Reads one generation. Nothing here waits: who reads sees to it that there is something to read."""
 
-    def __init__(self, engine: Engine, request: Request, tokenizer: Tokenizer, stops: StopStrings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        request: Request,
+        tokenizer: Tokenizer,
+        stops: StopStrings,
+        fork_of: Reader | None = None,
+    ) -> None:
         self.request = request
         self.state: RequestState | None = None
         """The request in the engine, once it stands in line."""
@@ -32,6 +39,7 @@ class Reader:
         self._stops = stops
         self._started_s = 0.0
         self._cancelled = False
+        self._fork_of = fork_of
         self._lock = Lock()
 
     @property
@@ -42,7 +50,7 @@ class Reader:
     @property
     def wanted_for_all(self) -> int:
         """As ``wanted``, for one who does not look at single chunks: only a stop string has to be seen at once."""
-        return self.wanted if self._stops else self.request.max_tokens
+        return self.wanted if self._stops.stops else self.request.max_tokens
 
     @property
     def ready(self) -> bool:
@@ -57,7 +65,8 @@ class Reader:
                 self._finish("cancelled")
             if self.state is None and self.engine is not None:
                 self._started_s = time.perf_counter()
-                self.state = self.engine.submit(self.request)
+                self.state = self.engine.submit(self.request, None if self._fork_of is None else self._fork_of.state)
+                self._fork_of = None
         if self._cancelled:
             self.cancel()
         return self.state

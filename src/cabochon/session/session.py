@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -18,12 +19,13 @@ from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import true_or_false, whole_number
-from cabochon.session.batch import Outcome, run_all
+from cabochon.session.batch import Outcome, results_of, run_all
 from cabochon.session.conversations import Conversations
 from cabochon.session.driver import Driver
 from cabochon.session.results import Generation, SavedConversation, Score
 from cabochon.session.sampling_arguments import SamplingArguments, SamplingReader
 from cabochon.session.stream import Stream
+from cabochon.session.variants import choices_of, kept_and_added
 from cabochon.text.stop import StopStrings
 from cabochon.text.tokenizer import Tokenizer
 from cabochon.types import Float32, SamplingParams, TokenOut
@@ -231,7 +233,7 @@ class Session:
             constraint=constraint,
             **sampling,
         )
-        return Stream(self._open_engine(), self._driver, request, self.tokenizer, StopStrings(stop), self.load_s)
+        return self._handle(request, StopStrings(stop))
 
     def submit(self, prompt: str | Sequence[int], **options: Any) -> Stream:
         """As ``stream``, and the generation stands in line at once: it runs along as soon as any other is waited for.
@@ -242,7 +244,51 @@ class Session:
         stream.start()
         return stream
 
-    def run_all(self, streams: Iterable[Stream | CabochonError]) -> Iterator[Outcome]:
+    def choices(
+        self, prompt: str | Sequence[int], n: int, *, stop: str | Iterable[str] = (), **options: Any
+    ) -> list[Stream]:
+        """``n`` continuations of one prompt, with one seed and ``choice`` counted up from 0 or the one given.
+
+        Each gives what ``generate`` gives with that seed and choice; the prompt is run once, if the first begins first
+        and they run together. Options are those of ``generate``; running begins when a chunk is asked for, or all are
+        given to ``run_all``.
+        """
+        stops = StopStrings(stop)
+        first, *others = choices_of(self.request(prompt, **options), n)
+        stream = self._handle(first, stops)
+        return [stream, *(self._handle(request, StopStrings(stops.stops), stream) for request in others)]
+
+    def generate_choices(self, prompt: str | Sequence[int], n: int, **options: Any) -> list[Generation]:
+        """The results of ``choices``, run together as far as ``max_running`` allows. Raises as ``generate`` does."""
+        return list(results_of(self.run_all(self.choices(prompt, n, **options))))
+
+    def branch(
+        self,
+        stream: Stream,
+        after: int | None = None,
+        ids: Iterable[int] = (),
+        *,
+        max_tokens: int | None = None,
+        stop: str | Iterable[str] | None = None,
+        **sampling: Unpack[SamplingArguments],
+    ) -> Stream:
+        """Another way to go on from the text of a stream, which may still run: it is left as it is.
+
+        The first ``after`` ids of its prompt and the reply read so far are kept (all of them unless given), ``ids``
+        follow, and from there on it is a generation of its own. What is not given is as in the stream, the seed
+        included. What is still stored of the text is not run again.
+        """
+        text = (*stream.request.prompt, *stream.result.token_ids)
+        params = self._sampling.params({"seed": stream.request.params.seed, **sampling}, stream.request.params)
+        request = replace(
+            stream.request,
+            prompt=kept_and_added(text, after, ids),
+            params=params,
+            max_tokens=stream.request.max_tokens if max_tokens is None else max_tokens,
+        )
+        return self._handle(self.limits.check(request), StopStrings(stream.stops if stop is None else stop), stream)
+
+    def run_all(self, streams: Iterable[Stream | CabochonError]) -> Generator[Outcome, None, None]:
         """Runs streams that have not begun, together; what became of each, in their order, as soon as it is known.
 
         An error in their place is its own outcome.
@@ -265,10 +311,8 @@ class Session:
         if isinstance(prompts, str | bytes):
             raise UsageError("prompts must be a list of prompts; for a single one there is generate")
         results = []
-        for outcome in self.run_all(self.stream(prompt, **options) for prompt in prompts):
-            if outcome.result is None:
-                raise outcome.error or AssertionError("neither a result nor an error")
-            results.append(outcome.result)
+        for result in results_of(self.run_all(self.stream(prompt, **options) for prompt in prompts)):
+            results.append(result)
             if progress is not None:
                 progress(len(results))
         return results
@@ -331,6 +375,9 @@ class Session:
             return tuple(prompt)
         except TypeError:
             raise UsageError(f"a prompt must be a text or a list of token ids, not {shown(prompt)}") from None
+
+    def _handle(self, request: Request, stops: StopStrings, fork_of: Stream | None = None) -> Stream:
+        return Stream(self._open_engine(), self._driver, request, self.tokenizer, stops, self.load_s, fork_of)
 
     def _check_open(self) -> Model:
         if self._model is None:

@@ -35,12 +35,18 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
         tokenizer: Tokenizer,
         stops: StopStrings,
         load_s: float,
+        fork_of: Stream | None = None,
     ) -> None:
-        """``request`` has been checked by the engine's limits."""
+        """``request`` has been checked by the engine's limits. While ``fork_of`` runs, a generation whose text begins as
+        this one's, what both begin with is run once."""
         self._driver = driver
         self._load_s = load_s
+        self.request = request
+        """What was asked for; the stop strings are the session's."""
+        self.stops = stops.stops
+        """Stop strings."""
         # It does not know this object: without a cycle, forgetting the stream ends the generation at once.
-        self._reader = Reader(engine, request, tokenizer, stops)
+        self._reader = Reader(engine, request, tokenizer, stops, None if fork_of is None else fork_of._reader)
 
     def start(self) -> None:
         """Puts the generation in line, if it is not: asking for the first chunk does so too.

@@ -33,13 +33,11 @@ class StopStrings:
         self._next: list[dict[str, int]] = [{}]
         self._depth = [0]
         self._match: list[str | None] = [None]
-        for stop in _checked(stops):
+        self.stops = tuple(_checked(stops))
+        """What is looked for."""
+        for stop in self.stops:
             self._add(stop)
         self._link()
-
-    def __bool__(self) -> bool:
-        """Whether there is any stop string."""
-        return len(self._next) > 1
 
     def push(self, delta: str) -> tuple[str, bool]:
         """The text that no stop string can touch any more, and whether one was found; later text is dropped."""
