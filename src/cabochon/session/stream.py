@@ -37,8 +37,8 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
         load_s: float,
         fork_of: Stream | None = None,
     ) -> None:
-        """``request`` has been checked by the engine's limits. While ``fork_of`` runs, a generation whose text begins as
-        this one's, what both begin with is run once."""
+        """``request`` has been checked by the engine's limits. What it begins with like ``fork_of`` is run once, as long
+        as that one runs."""
         self._driver = driver
         self._load_s = load_s
         self.request = request
@@ -46,7 +46,7 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
         self.stops = stops.stops
         """Stop strings."""
         # It does not know this object: without a cycle, forgetting the stream ends the generation at once.
-        self._reader = Reader(engine, request, tokenizer, stops, None if fork_of is None else fork_of._reader)
+        self._reader: Reader = Reader(engine, request, tokenizer, stops, None if fork_of is None else fork_of._reader)
 
     def start(self) -> None:
         """Puts the generation in line, if it is not: asking for the first chunk does so too.
