@@ -73,15 +73,20 @@ inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_pres
     return;
   }
   constexpr int kLeast = least_tile(kDirectRows + 1, kTileRows);
-  constexpr int64_t kUnits = kPanelBlocks / Unit::kBlocks;
+  constexpr int64_t kUnits = kPanelBlocks / Unit::kBlocks, kBytes = Unit::Layout::kBytes;
+  // With many tiles the wait is a small part, and what was asked for would leave the cache again.
+  const int64_t tiles = tiles_of(rows, kTileRows);
+  const int64_t step = tiles > 8 ? 0 : (kBytes / (Unit::kBlocks * tiles) + 63) / 64 * 64;
   for (int64_t first = 0; first < units; first += kUnits) {
     const int64_t count = units - first < kUnits ? units - first : kUnits;
-    fill_panel<Unit, D>(scratch, group + first * Unit::Layout::kBytes, count);
+    fill_panel<Unit, D>(scratch, group + first * kBytes, count);
+    const uint8_t* after = group + (first + count) * kBytes;  // maybe the next group's
+    NextWeights next{after, after + kUnits * kBytes, step};
     each_tile(rows, kTileRows, [&](int64_t row, int64_t n) {
       with_constant<kLeast, kTileRows>(n, [&](auto r) {
         tile<D, Unit::kHalves, Unit::kHasMin, r.value>(scratch, first * Unit::kBlocks, count * Unit::kBlocks,
                                                        Unit::Layout::kOffset, TileRows(x, w.cols, y, y_stride, row),
-                                                       lanes_present);
+                                                       lanes_present, next);
       });
     });
   }

@@ -48,11 +48,25 @@ inline void fill_panel(uint8_t* out, const uint8_t* from, int64_t units) {
   }
 }
 
+// The weights that the next panel is filled from, asked for a little at a time while this one is worked on: filling
+// alone would wait for memory, and products alone leave it idle.
+struct NextWeights {
+  const uint8_t* at;
+  const uint8_t* end;
+  int64_t step;  // bytes, whole cache lines; 0 to ask for nothing
+
+  CABOCHON_INLINE void fetch() {
+    for (const uint8_t* stop = end - at < step ? end : at + step; at < stop; at += 64) {
+      __builtin_prefetch(at, 0, 2);  // not into the first cache, which the panel and its rows fill
+    }
+  }
+};
+
 // Continues R rows' sums in y over the panel's blocks, the first of which is block `first`. Formats with minima have no
 // offset; of the others D may have subtracted it already.
 template <class D, int H, bool HasMin, int R>
 inline void tile(const uint8_t* panel, int64_t first, int64_t blocks, int32_t offset, const TileRows& rows,
-                 int lanes_present) {
+                 int lanes_present, NextWeights& next) {
   using P = Panel<D, H, HasMin>;
   F32x16 acc[R];
   for (int r = 0; r < R; ++r) {
@@ -60,6 +74,7 @@ inline void tile(const uint8_t* panel, int64_t first, int64_t blocks, int32_t of
   }
   for (int64_t b = first; b < first + blocks; ++b, panel += P::kBlockBytes) {
     const uint8_t* q = rows.q + 2 * kBlock * b;
+    next.fetch();
     repeat<H>([&](auto h) CABOCHON_INLINE {
       const uint8_t* slices = panel + h * 4 * D::kSliceBytes;
       D::template tile<R, 8 / H>(slices, q + h * kBlock, rows.q_stride, [&](auto r, I32x16 total) CABOCHON_INLINE {

@@ -17,10 +17,12 @@ inline void with_constant(int64_t n, F f) {
   }
 }
 
+inline int64_t tiles_of(int64_t rows, int64_t most) { return (rows + most - 1) / most; }
+
 // Cuts `rows` into as few tiles of at most `most` rows as there can be, of nearly equal size: calls f(first row, rows).
 template <class F>
 inline void each_tile(int64_t rows, int64_t most, F f) {
-  const int64_t tiles = (rows + most - 1) / most;
+  const int64_t tiles = tiles_of(rows, most);
   int64_t row = 0;
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t n = (rows - row) / (tiles - i);
