@@ -11,6 +11,9 @@ ENGINE = "tests/unit/test_engine.py"
 PAGES = "tests/unit/test_pages.py"
 PREFIX = "tests/unit/test_prefix.py"
 SAMPLING = "tests/unit/test_filters.py"
+TALK_FILE = "tests/unit/test_conversation_file.py"
+TALKS = "tests/unit/test_conversations.py"
+SAVED = "tests/unit/test_saved_sessions.py"
 
 BATCH_MODULE = "cabochon.engine.batch"
 ENGINE_MODULE = "cabochon.engine.engine"
@@ -19,6 +22,8 @@ HOLDINGS_MODULE = "cabochon.engine.holdings"
 SCHEDULER_MODULE = "cabochon.engine.scheduler"
 PAGES_MODULE = "cabochon.kvcache.pages"
 GROUPS_MODULE = "cabochon.kvcache.groups"
+CONVERSATION_MODULE = "cabochon.kvcache.conversation_file"
+RESTORE_MODULE = "cabochon.kvcache.restore"
 PREFIX_MODULE = "cabochon.kvcache.prefix"
 HISTORY_MODULE = "cabochon.sampling.history"
 SAMPLER_MODULE = "cabochon.sampling.sampler"
@@ -412,5 +417,91 @@ MUTATIONS: tuple[Mutation, ...] = (
         SAMPLER_MODULE,
         "draw(c, numerics.uniform(params.seed, position, params.choice))",
         "draw(c, numerics.uniform(params.seed, position, 0))",
+    ),
+    # ---- Conversations in files
+    _one("a checksum is not looked at", (TALK_FILE,), CONVERSATION_MODULE, "        self._check_digest()\n", ""),
+    _one(
+        "what is read is not compared with what was found sound",
+        (TALKS,),
+        RESTORE_MODULE,
+        "        file.finish()\n",
+        "",
+    ),
+    _one(
+        "a file of another model or type is taken",
+        (TALK_FILE,),
+        CONVERSATION_MODULE,
+        "if header.get(key) != expected[key]:",
+        "if key not in header:",
+    ),
+    _one(
+        "a file's length is not looked at",
+        (TALK_FILE,),
+        CONVERSATION_MODULE,
+        "if self._size != file.tell()",
+        "if self._size < file.tell()",
+    ),
+    _one(
+        "any number of ids is read",
+        (TALK_FILE,),
+        CONVERSATION_MODULE,
+        "if tokens > context:",
+        "if tokens > 2**40:",
+    ),
+    _one(
+        "a new file may not be on the disk when the old one goes",
+        (TALK_FILE,),
+        CONVERSATION_MODULE,
+        "            os.fsync(handle)\n",
+        "",
+    ),
+    _one(
+        "a new file that failed stays",
+        (TALK_FILE,),
+        CONVERSATION_MODULE,
+        "            os.unlink(name)\n",
+        "            pass\n",
+    ),
+    _one(
+        "restored pages are one place off",
+        (TALKS,),
+        RESTORE_MODULE,
+        "len(ids) // PAGE - len(pages)) + list(pages)",
+        "len(ids) // PAGE - len(pages)) + list(pages[::-1])",
+    ),
+    _one(
+        "a page that is held already is handed out for another",
+        (TALKS,),
+        RESTORE_MODULE,
+        "        pool.retain(page)\n",
+        "        pass\n",
+    ),
+    _one(
+        "free pages are not counted before they are taken",
+        (TALKS,),
+        RESTORE_MODULE,
+        "if needed > pool.free:",
+        "if needed > pool.pages:",
+    ),
+    _one(
+        "a restored conversation is no checkpoint",
+        (TALKS,),
+        RESTORE_MODULE,
+        "prefixes.end(trail, checkpoint=True)",
+        "prefixes.end(trail, checkpoint=False)",
+    ),
+    _one(
+        "weights do not tell a model",
+        (SAVED,),
+        "cabochon.checkpoint.fingerprint",
+        "            digest.update(part.data)\n",
+        "",
+    ),
+    _one(
+        "a model file written to in the meantime is taken",
+        (SAVED,),
+        "cabochon.checkpoint.mapped",
+        "        if changed:\n",
+        "        if changed is None:\n",
     ),
 )
