@@ -407,6 +407,17 @@ def test_scoring_waits_in_line_behind_an_open_stream() -> None:
     assert stream.result.text == session.generate("the", max_tokens=9, ignore_eos=True, seed=stream.result.seed).text
 
 
+def test_a_score_cut_short_is_no_score() -> None:
+    class Closing(FakeModel):
+        def head(self, hidden: Float32) -> Float32:
+            session.close()
+            return super().head(hidden)
+
+    session = session_of(model=Closing(CONFIG, context=CONTEXT, chunk=16))
+    with pytest.raises(UsageError, match="closed"):
+        session.score([5] * 100)
+
+
 class CountingModel(FakeModel):
     """Remembers how many rows the head was asked for at once."""
 

@@ -402,6 +402,8 @@ class Session:
             engine.cancel(state)
         if state.error is not None:
             raise state.error
+        if len(state.scores) < len(request.prompt) - 1:
+            raise UsageError("the session was closed, or all of it cancelled, while a text was scored")
         return state.scores
 
 
