@@ -37,13 +37,14 @@ class Machine:
         *,
         pages: tuple[int, int] = (40, 60),
         checkpoint_pages: int = 12,
+        tenant_pages: int | None = None,
         max_running: int = 1,
         origin: Callable[[], Origin] | None = lambda: Origin("fake", "fake"),
         reuse: bool = True,
     ) -> None:
         self.model = FakeModel(CONFIG, pages=pages)
         self.pools = pools_for(self.model.store)
-        prefixes = PrefixCache(self.model.store.layout.groups, self.pools, "fake", checkpoint_pages)
+        prefixes = PrefixCache(self.model.store.layout.groups, self.pools, "fake", checkpoint_pages, tenant_pages)
         self.engine = Engine(
             self.model,
             self.pools,
@@ -211,6 +212,14 @@ def test_it_is_kept_longer_than_other_texts(tmp_path: Path) -> None:
     for text in range(10, 12):
         other.run(ids_of(text, 400))
     assert other.run((*ids, 7)).reused == 288
+
+
+def test_no_more_is_kept_than_a_tenant_may_have(tmp_path: Path) -> None:
+    first, other = Machine(), Machine(tenant_pages=5)
+    ids = first.run(ids_of(1, 300)).ids
+    first.talks.save(tmp_path / "talk", ids)
+    other.load(tmp_path / "talk")
+    assert other.kept == [2, 5]
 
 
 def test_a_damaged_file_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

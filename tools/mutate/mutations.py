@@ -463,11 +463,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            pass\n",
     ),
     _one(
-        "restored pages are one place off",
+        "restored pages are in another order",
         (TALKS,),
         RESTORE_MODULE,
-        "len(ids) // PAGE - len(pages)) + list(pages)",
-        "len(ids) // PAGE - len(pages)) + list(pages[::-1])",
+        "+ list(filled)",
+        "+ list(filled[::-1])",
     ),
     _one(
         "a page that is held already is handed out for another",

@@ -37,11 +37,15 @@ def restore(
             own.extend(pool.allocate() for _ in range(pages.count(NO_PAGE)))
         filled = [_fill(file, store, group, pages, owned[group]) for group, pages in enumerate(found)]
         file.finish()
-        _name(ids, filled, store, pools, prefixes, tenant)
-    except Exception:
+        tables = [_table(store, group, pool, filled[group], file.pages) for group, pool in enumerate(pools)]
+    finally:
         _let_go(pools, owned)
-        raise
-    _let_go(pools, owned)
+    # As a text that is run from its beginning and ends.
+    trail = prefixes.open(tenant)
+    prefixes.extend(trail, ids, len(ids), tables)
+    for table in tables:
+        table.let_go_all()
+    prefixes.end(trail, checkpoint=True)
 
 
 def _found(group: int, known: Sequence[Sequence[int]], store: KVStore, pages: int) -> list[int]:
@@ -83,29 +87,14 @@ def _fill(
     return pages
 
 
-def _name(
-    ids: Sequence[int],
-    filled: Sequence[Sequence[int]],
-    store: KVStore,
-    pools: Sequence[PagePool],
-    prefixes: PrefixCache,
-    tenant: Hashable,
-) -> None:
-    """As a text that is run from its beginning and ends."""
-    tables = []
-    for group, pool, pages in zip(store.layout.groups, pools, filled, strict=True):
-        table = PageTable(pool, group.window, len(ids))
-        table.adopt([NO_PAGE] * (len(ids) // PAGE - len(pages)) + list(pages))
-        tables.append(table)
-    trail = prefixes.open(tenant)
-    prefixes.extend(trail, ids, len(ids), tables)
-    for table in tables:
-        table.let_go_all()
-    prefixes.end(trail, checkpoint=True)
+def _table(store: KVStore, group: int, pool: PagePool, filled: Sequence[int], pages: int) -> PageTable:
+    """Owns the pages too, at their places in the text."""
+    table = PageTable(pool, store.layout.groups[group].window, pages * PAGE)
+    table.adopt([NO_PAGE] * (pages - len(filled)) + list(filled))
+    return table
 
 
 def _let_go(pools: Sequence[PagePool], owned: Sequence[Sequence[int]]) -> None:
-    """The last page first: of those that are kept, a text's beginning stays longest."""
     for pool, pages in zip(pools, owned, strict=True):
         for page in reversed(pages):
             pool.release(page)
