@@ -53,7 +53,7 @@ void LinearRunner::run(const float* x, int64_t rows, int64_t cols, const std::ve
   const int64_t block = rows_at_once(rows, cols), blocks = (rows + block - 1) / block;
   // One claim is some tens of microseconds of work where there is that much, and there are several for each thread. Few
   // rows take that long over a stretch of weights, and reading a new stretch starts slowly.
-  const int64_t most = std::clamp<int64_t>(32 / block, 4, 32);
+  const int64_t most = std::clamp<int64_t>(256 / block, 4, 32);
   const int64_t chunk = std::clamp<int64_t>(groups / (8 * machine_.pool.threads()), 1, most);
   machine_.pool.parallel(blocks * groups, chunk, [&](int64_t first, int64_t last, int thread) {
     uint8_t* scratch = scratch_.data() + static_cast<size_t>(thread) * scratch_stride_;
