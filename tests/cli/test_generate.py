@@ -56,7 +56,7 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     assert {key: loaded[key] for key in defaults} == defaults
     assert (loaded["activations"], loaded["kv_type"], loaded["whole_context"]) == ("int8x2", "f16", False)
     sampling = dict.fromkeys(SamplingArguments.__annotations__)
-    rest = {"stop": (), "ignore_eos": False, "logprobs": None, "loop_guard": 0}
+    rest = {"stop": (), "ignore_eos": False, "logprobs": None, "loop_guard": 0, "prompt_logprobs": None}
     assert asked == {"prompt": [2, 5], "max_tokens": MAX_TOKENS, **rest, **sampling}
 
     model = "--backend torch --threads 3 --context 77 --chunk 9 --activations int8 --kv-type bf16"
@@ -79,6 +79,8 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
         "--ignore-eos",
         "--logprobs",
         "4",
+        "--prompt-logprobs",
+        "5",
         "--dry-sequence-breaker",
         ":",
         "--dry-sequence-breaker",
@@ -90,7 +92,7 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
     }  # fmt: skip
     assert asked == {
         "prompt": "a", "max_tokens": 5, "temperature": 0.5, "top_k": 7, "top_p": 0.25, "min_p": 0.125,
-        "seed": 2**64 - 1, "stop": ("x", "\n"), "ignore_eos": True, "logprobs": 4,
+        "seed": 2**64 - 1, "stop": ("x", "\n"), "ignore_eos": True, "logprobs": 4, "prompt_logprobs": 5,
         "typical_p": 0.75, "order": "gemma_pytorch", "choice": 2, "repetition_penalty": 1.5, "presence_penalty": -0.5,
         "frequency_penalty": 0.25, "penalty_last_n": 30, "dry_multiplier": 0.5, "dry_base": 2, "dry_allowed_length": 3,
         "dry_penalty_last_n": 40, "xtc_probability": 0.5, "xtc_threshold": 0.25, "min_tokens": 4, "loop_guard": 5,
@@ -106,6 +108,60 @@ def test_the_ways_to_choose_change_the_text_as_in_a_session(run: Run, tiny: Path
     expected = session.generate(PROMPT, temperature=0, dry_multiplier=0.8, repetition_penalty=1.3, max_tokens=30)
     assert outcome.out == expected.text + "\n"
     assert expected.token_ids != session.generate(PROMPT, temperature=0, max_tokens=30).token_ids
+
+
+def test_choices_are_written_one_after_the_other(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    common = ["generate", PROMPT, "--model", tiny, "--seed", "3", "--max-tokens", "12", "-n", "3", "--logprobs", "0"]
+    for options, first in ([], 0), (["--choice", "5", "--max-running", "2"], 5):
+        expected = session.generate_choices(PROMPT, 3, seed=3, max_tokens=12, choice=first)
+        outcome = run(*common, *options)
+        assert outcome.code == 0
+        assert outcome.out == "".join(f"--- choice {first + n} ---\n{r.text}\n" for n, r in enumerate(expected))
+        assert f"prompt {expected[0].prompt_tokens} tokens, seed 3\n" in outcome.err
+        for n, result in enumerate(expected):
+            assert re.search(rf"^ *{first + n} +{len(result.token_ids)}  {result.finish_reason}$", outcome.err, re.M)
+        assert outcome.err.count("logprob") == 3
+
+
+def test_choices_in_json_are_one_object(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    common = ["generate", PROMPT, "--model", tiny, "--seed", "3", "--max-tokens", "12", "--json"]
+    report = run(*common, "-n", "2", "--choice", "1").json
+    assert list(report) == ["choices"]
+    for index, choice in enumerate(report["choices"], start=1):
+        alone = run(*common, "--choice", str(index)).json
+        assert choice.pop("choice") == index
+        for key in ("timings", "reused_tokens"):
+            del choice[key], alone[key]
+        assert choice == alone
+    assert "text" in run(*common, "-n", "1").json
+
+
+def test_what_choices_cannot_be_is_refused(run: Run, tiny: Path, tmp_path: Path) -> None:
+    for number in ("0", "1025", "x"):
+        assert "-n" in run("generate", "a", "--model", tiny, "-n", number).error_line(2)
+    path = tmp_path / "a.talk"
+    outcome = run("generate", "a", "--model", tiny, "-n", "2", "--save-conversation", path)
+    assert "--choices makes several texts" in outcome.error_line(2)
+
+
+def test_log_probabilities_of_the_prompt(run: Run, tiny: Path, session: cabochon.Session) -> None:
+    score = session.score(PROMPT, top_logprobs=2)
+    common = ["generate", PROMPT, "--model", tiny, "--seed", "3", "--max-tokens", "4"]
+    plain = run(*common, "--json").json
+    assert not any(key.startswith("prompt_l") or key in ("prompt_top", "prompt_token_ids") for key in plain)
+    asked = run(*common, "--json", "--prompt-logprobs", "0").json
+    assert asked.pop("prompt_token_ids") == list(score.token_ids)
+    assert asked.pop("prompt_logprobs") == list(score.logprobs)
+    for report in (plain, asked):
+        del report["timings"]
+    assert asked == plain
+    tops = run(*common, "--json", "--prompt-logprobs", "2").json["prompt_top"]
+    assert score.top is not None
+    assert tops[0] is None
+    assert tops[1:] == [[list(pair) for pair in top] for top in score.top[1:] if top is not None]
+    table = run(*common, "--prompt-logprobs", "1").err
+    assert f"{score.logprobs[1]:.4f}" in table
+    assert table.count("logprob") == 1
 
 
 def test_verify_takes_them_too(run: Run, tiny: Path) -> None:

@@ -37,10 +37,11 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def results(path: Path) -> list[dict[str, Any]]:
-    """The lines of an output, without what depends on time."""
+    """The lines of an output, without what depends on time and on what has run before."""
     entries = [json.loads(line) for line in path.read_text().splitlines()]
     for entry in entries:
         entry.pop("timings", None)
+        entry.pop("reused_tokens", None)
     return entries
 
 
@@ -67,8 +68,67 @@ def test_every_line_gives_what_it_gives_alone(
         arguments += [text for stop in line.get("stop", ()) for text in ("--stop", stop)]
         arguments += ["--ignore-eos"] if line.get("ignore_eos") else []
         alone = run("generate", *arguments, "--model", tiny, "--json").json
-        alone.pop("timings")
+        del alone["timings"], alone["reused_tokens"]
         assert entry == alone
+
+
+SEVERAL = (
+    {"id": "a", "prompt": "the", "max_tokens": 9, "seed": 5, "n": 3},
+    {"prompt": "the", "max_tokens": 5, "seed": 1, "prompt_logprobs": 2},
+    {"prompt": "of", "max_tokens": 7, "seed": 2, "n": 2, "choice": 4},
+    {"prompt": "of", "n": 0},
+    {"prompt": "an", "max_tokens": 3, "seed": 2, "n": 1},
+)
+PLACES = [(0, 0), (0, 1), (0, 2), (1, None), (2, 4), (2, 5), (3, None), (4, 0)]
+"""Line and choice of each result."""
+
+
+@pytest.mark.parametrize("options", [(), ("--max-running", "3")])
+def test_several_choices_are_several_lines(run: Run, tiny: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    lines, out = write(tmp_path / "in.jsonl", *map(json.dumps, SEVERAL)), tmp_path / "out.jsonl"
+    outcome = run("generate", "--model", tiny, "--input", lines, "--output", out, *options)
+    assert outcome.error_line(1).startswith("error: 1 lines ended with an error")
+    got = results(out)
+    assert [(entry["index"], entry.get("choice")) for entry in got] == PLACES
+    assert [entry["id"] for entry in got] == ["a"] * 3 + [1, 2, 2, 3, 4]
+    assert got[6]["error"].startswith("n must be a whole number")
+    for entry in got[:6]:
+        line = SEVERAL[entry["index"]]
+        arguments = ["--seed", line["seed"], "--max-tokens", line["max_tokens"], "--choice", entry.get("choice", 0)]
+        arguments += ["--prompt-logprobs", "2"] if "prompt_logprobs" in line else []
+        alone = run("generate", line["prompt"], *map(str, arguments), "--model", tiny, "--json").json
+        assert {key: entry.get(key) for key in alone if key not in ("timings", "reused_tokens")} == {
+            key: value for key, value in alone.items() if key not in ("timings", "reused_tokens")
+        }
+
+
+def test_the_commands_own_number_of_choices_is_for_lines_without_one(run: Run, tiny: Path, tmp_path: Path) -> None:
+    lines, out = write(tmp_path / "in.jsonl", *map(json.dumps, SEVERAL)), tmp_path / "out.jsonl"
+    run("generate", "--model", tiny, "--input", lines, "--output", out, "-n", "2")
+    places = [(entry["index"], entry.get("choice")) for entry in results(out)]
+    assert places == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 4), (2, 5), (3, None), (4, 0)]
+    run("generate", "--model", tiny, "--input", lines, "--output", out, "-n", "2")
+    assert len(results(out)) == len(places)
+    again = run("generate", "--model", tiny, "--input", lines, "--output", out)
+    assert "line 4 is no result of this input" in again.error_line(2)
+
+
+@pytest.mark.parametrize("kept", range(len(PLACES) + 1))
+@pytest.mark.parametrize("torn", [b"", b'{"id": "a", "ind'])
+def test_it_goes_on_with_a_line_whose_choices_are_not_all_there(
+    run: Run, tiny: Path, tmp_path: Path, kept: int, torn: bytes
+) -> None:
+    lines = write(tmp_path / "in.jsonl", *map(json.dumps, SEVERAL))
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    run("generate", "--model", tiny, "--input", lines, "--output", whole)
+    done = whole.read_bytes().splitlines(keepends=True)[:kept]
+    out.write_bytes(b"".join(done) + torn)
+    run("generate", "--model", tiny, "--input", lines, "--output", out)
+    assert results(out) == results(whole)
+    # A line of which all is there is not done again: what it took is still what it took.
+    begun = PLACES[kept][0] if kept < len(PLACES) else len(SEVERAL)
+    there = b"".join(line for line, (index, _) in zip(done, PLACES, strict=False) if index < begun)
+    assert out.read_bytes().startswith(there)
 
 
 @pytest.mark.parametrize(("text", "error"), BAD)
@@ -99,7 +159,8 @@ def test_it_goes_on_where_it_ended(run: Run, tiny: Path, lines: Path, tmp_path: 
 
 
 def test_another_files_results_are_not_gone_on_with(run: Run, tiny: Path, lines: Path, tmp_path: Path) -> None:
-    for content in ("a letter\n", '{"id": "b", "index": 0}\n', '{"id": "a", "index": 1}\n', "7\n"):
+    numbered = '{"id": "a", "index": 0, "choice": 0}\n'
+    for content in (numbered, "a letter\n", '{"id": "b", "index": 0}\n', '{"id": "a", "index": 1}\n', "7\n"):
         out = tmp_path / "out.jsonl"
         out.write_text(content)
         outcome = run("generate", "--model", tiny, "--input", lines, "--output", out)

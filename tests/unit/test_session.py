@@ -384,6 +384,24 @@ def test_scores_are_those_of_generation(chunk: int) -> None:
     assert session.score(ids).top is None
 
 
+def test_log_probabilities_of_the_prompt_come_with_the_text() -> None:
+    session = session_of()
+    prompt = "the capital of it is an "
+    expected = session.score(prompt, top_logprobs=2)
+    plain = session.generate(prompt, max_tokens=9, seed=1)
+    assert (plain.prompt_token_ids, plain.prompt_logprobs, plain.prompt_top) == (None, None, None)
+    asked = session.generate(prompt, max_tokens=9, seed=1, prompt_logprobs=0)
+    assert (asked.prompt_token_ids, asked.prompt_logprobs) == (expected.token_ids, expected.logprobs)
+    assert asked.prompt_top is None
+    assert (asked.token_ids, asked.text, asked.logprobs) == (plain.token_ids, plain.text, None)
+    for choice in session.generate_choices(prompt, 2, max_tokens=9, seed=1, prompt_logprobs=2):
+        assert (choice.prompt_logprobs, choice.prompt_top) == (expected.logprobs, expected.top)
+    stream = session.stream(prompt, prompt_logprobs=0)
+    assert stream.result.prompt_logprobs == (None,)
+    with pytest.raises(UsageError, match="prompt_logprobs"):
+        session.stream(prompt, prompt_logprobs=-1)
+
+
 def test_a_score_of_one_token_has_no_perplexity() -> None:
     score = session_of().score([BOS])
     assert (score.token_ids, score.logprobs, score.perplexity) == ((BOS,), (None,), None)

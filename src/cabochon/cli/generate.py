@@ -9,6 +9,7 @@ from dataclasses import asdict
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.choices import run_choices
 from cabochon.cli.conversation import ConversationOptions, check_place, conversation_options, prompt_after, save_after
 from cabochon.cli.help import Command
 from cabochon.cli.interrupts import first_one_waits
@@ -26,12 +27,12 @@ from cabochon.cli.options import (
     whole,
 )
 from cabochon.cli.prompt import Prompt, prompt_input
-from cabochon.cli.report import generation_report
+from cabochon.cli.report import generation_report, logprob_tables
 from cabochon.cli.sampling_options import SamplingOptions, sampling_options
-from cabochon.cli.tokens import token_table
 from cabochon.engine.loop_guard import MOST_REPETITIONS
 from cabochon.errors import RunError, UsageError
-from cabochon.session import Generation, Session, Stream
+from cabochon.session import Generation, Stream
+from cabochon.session.variants import MAX_CHOICES
 
 
 @click.command(
@@ -43,6 +44,7 @@ Examples:
   cabochon generate --file story.txt --max-tokens 500 --seed 7 > more.txt
   echo -n "2, 3, 5, 7," | cabochon generate - --temperature 0 --stop " "
   cabochon generate --ids 2,818,5279 --logprobs 3 --json
+  cabochon generate "Once upon a time" -n 4 --max-running 4 --seed 7
   cabochon generate "It was" --save-conversation a.talk
   cabochon generate " And then" --load-conversation a.talk --save-conversation a.talk""",
 )
@@ -68,6 +70,19 @@ Examples:
     help="Log-probability of each token, and of the N most probable in its place.",
 )
 @click.option(
+    "--prompt-logprobs",
+    type=whole(0),
+    metavar="N",
+    help="Log-probability of each token of the prompt, and of the N most probable in its place.",
+)
+@click.option(
+    "-n",
+    "--choices",
+    type=whole(1, MAX_CHOICES),
+    metavar="N",
+    help="N texts with one seed, the choices 0 to N-1 (or from --choice on). They run together as --max-running says.",
+)
+@click.option(
     "--input",
     "lines",
     metavar="FILE",
@@ -88,6 +103,8 @@ def command(
     ignore_eos: bool,
     loop_guard: int,
     logprobs: int | None,
+    prompt_logprobs: int | None,
+    choices: int | None,
     lines: str | None,
     output: str | None,
     conversation: ConversationOptions,
@@ -113,19 +130,26 @@ def command(
         "ignore_eos": ignore_eos,
         "logprobs": logprobs,
         "loop_guard": loop_guard,
+        "prompt_logprobs": prompt_logprobs,
     }
     if (lines is None) != (output is None):
         raise UsageError("--input and --output go together: many prompts, and where their results go")
     if lines is not None and conversation != ConversationOptions(None, None):
         raise UsageError("--input is many prompts, and a conversation is one; give one or the other")
+    several = choices is not None and choices > 1
+    if several and conversation.save_conversation is not None:
+        raise UsageError("--choices makes several texts, and a conversation is one; give one or the other")
     check_place(conversation.save_conversation)
     session = load_session(model, engine=engine)
     if lines is not None and output is not None:
-        failed = run_lines(session, lines, output, options)
+        failed = run_lines(session, lines, output, {**options, "n": choices})
         if failed:
             raise RunError(f"{failed} lines ended with an error; see {output}")
         return
     prompt = prompt_after(session, conversation.load_conversation, prompt)
+    if choices is not None and several:
+        run_choices(session, prompt, choices, options, as_json=as_json)
+        return
     path = conversation.save_conversation
     result = _run(session.stream(prompt, **options), quiet=as_json, gently=path is not None)
     if as_json:
@@ -136,8 +160,8 @@ def command(
     if as_json:
         return
     stdio.note(_figures(result, saved))
-    if result.logprobs is not None:
-        stdio.note(_logprob_table(result, session))
+    for table in logprob_tables(result, session):
+        stdio.note(table)
 
 
 def _run(stream: Stream, *, quiet: bool, gently: bool) -> Generation:
@@ -179,9 +203,3 @@ def _figures(result: Generation, saved: str | None) -> str:
 
 def _at(rate: float | None) -> str:
     return "" if rate is None else f" at {rate:,.1f} tokens/s"
-
-
-def _logprob_table(result: Generation, session: Session) -> str:
-    assert result.logprobs is not None
-    tops = result.top or ((),) * len(result.token_ids)
-    return token_table(session, 0, result.token_ids, result.logprobs, tops)

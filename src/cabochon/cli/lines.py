@@ -15,7 +15,12 @@ from cabochon.errors import CabochonError, RunError, UsageError, shown
 from cabochon.session import Outcome, Session, Stream
 from cabochon.session.sampling_arguments import SamplingArguments
 
-OPTIONS = frozenset((*SamplingArguments.__annotations__, "max_tokens", "stop", "ignore_eos", "logprobs", "loop_guard"))
+OPTIONS = frozenset(
+    (
+        *SamplingArguments.__annotations__,
+        *("max_tokens", "stop", "ignore_eos", "logprobs", "loop_guard", "prompt_logprobs", "n"),
+    )
+)
 """Keys of a line, besides ``id`` and ``prompt`` or ``ids``; they go before the command's own options."""
 
 _MOST_BYTES = 64 << 20
@@ -35,31 +40,53 @@ class Line:
 def run_lines(session: Session, source: str, target: str, defaults: dict[str, Any]) -> int:
     """Generates for each line of ``source`` and appends a line to ``target`` for each, in the same order.
 
-    What ``target`` holds already is not done again. Returns how many lines ended with an error. A line that cannot be
-    done gets a line with ``error`` and does not disturb the others. Raises ``RunError`` if a file cannot be read or
-    written, ``UsageError`` if ``target`` holds something else than such results.
+    Where ``n`` is given, in a line or in ``defaults``, there are so many, each with its ``choice``; but only one for a
+    line that cannot begin. What ``target`` holds already is not done again. Returns how many lines ended with an error.
+    A line that cannot be done gets a line with ``error`` and does not disturb the others. Raises ``RunError`` if a file
+    cannot be read or written, ``UsageError`` if ``target`` holds something else than such results.
     """
     lines = list(_read(source))
-    done = _done(Path(target), lines)
+    done = _done(Path(target), lines, defaults)
     failed = 0
+    places: list[tuple[int, dict[str, int]]] = []
+
+    def jobs() -> Iterator[Stream | CabochonError]:
+        for index in range(done, len(lines)):
+            for choice, job in _jobs(session, lines[index], defaults):
+                places.append((index, choice))
+                yield job
+
     with ExitStack() as stack:
         out = stack.enter_context(_opened(target))
         show = stack.enter_context(loading_bar("generating"))
-        jobs = (line.error or _job(session, line, defaults) for line in lines[done:])
-        for outcome in session.run_all(jobs):
-            index = done + outcome.index
+        for outcome in session.run_all(jobs()):
+            index, choice = places[outcome.index]
             failed += outcome.error is not None
-            _write(out, target, {"id": lines[index].id, "index": index, **_fields(session, outcome)})
+            _write(out, target, {"id": lines[index].id, "index": index, **choice, **_fields(session, outcome)})
             if show is not None:
                 show(index + 1, len(lines))
     return failed
 
 
-def _job(session: Session, line: Line, defaults: dict[str, Any]) -> Stream | CabochonError:
+def _jobs(
+    session: Session, line: Line, defaults: dict[str, Any]
+) -> Iterator[tuple[dict[str, int], Stream | CabochonError]]:
+    """What is to be run for a line, and which choice each is where it is one of several."""
+    if line.error is not None:
+        yield {}, line.error
+        return
+    options = {**defaults, **(line.options or {})}
+    n = options.pop("n", None)
     try:
-        return session.stream(line.prompt, **{**defaults, **(line.options or {})})
+        if n is None:
+            yield {}, session.stream(line.prompt, **options)
+            return
+        streams = session.choices(line.prompt, n, **options)
     except CabochonError as error:
-        return error
+        yield {}, error
+        return
+    for stream in streams:
+        yield {"choice": stream.request.params.choice}, stream
 
 
 def _fields(session: Session, outcome: Outcome) -> dict[str, Any]:
@@ -100,28 +127,43 @@ def _line(number: int, text: bytes) -> Line:
     return Line(name, prompts[0], entry)
 
 
-def _done(target: Path, lines: list[Line]) -> int:
-    """Results that ``target`` holds; a last line that was not written to its end is taken back."""
+def _done(target: Path, lines: list[Line], defaults: dict[str, Any]) -> int:
+    """Lines whose results ``target`` holds; those of a last one that are not all there are taken back."""
     if not target.exists():
         return 0
     try:
         data = target.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
+        results = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        done, of_last = _whole(target, results, lines, defaults)
+        size = sum(map(len, results[: len(results) - of_last]))
+        if size < len(data):
             with target.open("r+b") as file:
-                file.truncate(len(whole))
+                file.truncate(size)
     except OSError as error:
         raise RunError(f"--output {target}: {error.strerror or error}") from None
-    results = whole.splitlines()
-    for index, text in enumerate(results):
+    return done
+
+
+def _whole(target: Path, results: list[bytes], lines: list[Line], defaults: dict[str, Any]) -> tuple[int, int]:
+    """How many lines have all their results, and how many results there are of one that has not."""
+    done = choices = 0
+    for number, text in enumerate(results, start=1):
         try:
             entry = json.loads(text)
-            matches = index < len(lines) and entry["index"] == index and entry["id"] == lines[index].id
+            matches = done < len(lines) and entry["index"] == done and entry["id"] == lines[done].id
+            options = {**defaults, **(lines[done].options or {})} if matches else {}
+            if matches and "choice" in entry:
+                matches = options["n"] is not None and entry["choice"] == (options.get("choice") or 0) + choices
+            elif matches:
+                matches = not choices and (options.get("n") is None or "error" in entry)
         except (ValueError, KeyError, TypeError):
             matches = False
         if not matches:
-            raise UsageError(f"--output {target}: line {index + 1} is no result of this input; name another file")
-    return len(results)
+            raise UsageError(f"--output {target}: line {number} is no result of this input; name another file")
+        choices += 1
+        if "choice" not in entry or choices == options["n"]:
+            done, choices = done + 1, 0
+    return done, choices
 
 
 def _opened(target: str) -> BinaryIO:

@@ -158,7 +158,7 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=1,
             show_default=True,
             metavar="N",
-            help="Prompts of --input that run together; changes speed and memory, no result.",
+            help="Prompts of --input, or choices, that run together; changes speed and memory, no result.",
         ),
         click.option(
             "--kv-memory",

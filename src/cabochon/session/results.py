@@ -58,6 +58,12 @@ class Generation:
     """Tokens of the prompt whose keys and values were stored already, by an earlier text that begins alike."""
     sampled: bool = True
     """Whether tokens were drawn; with temperature 0 none is, and the seed does not matter."""
+    prompt_token_ids: tuple[int, ...] | None = None
+    """The prompt's; None unless its log-probabilities were asked for."""
+    prompt_logprobs: tuple[float | None, ...] | None = None
+    """Of each of them given those before it, None for the first; as far as they have been run, if it ended early."""
+    prompt_top: tuple[TopLogprobs | None, ...] | None = None
+    """The most probable in the place of each; None unless asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class Session:
         logprobs: int | None = None,
         loop_guard: int = 0,
         constraint: Constraint | None = None,
+        prompt_logprobs: int | None = None,
         **sampling: Unpack[SamplingArguments],
     ) -> Request:
         """A generation to be done, checked; arguments and errors are those of ``generate``."""
@@ -164,6 +165,7 @@ class Session:
             logprobs,
             constraint=constraint,
             loop_guard=loop_guard,
+            prompt_logprobs=prompt_logprobs,
         )
         return self.limits.check(request)
 
@@ -177,6 +179,7 @@ class Session:
         logprobs: int | None = None,
         loop_guard: int = 0,
         constraint: Constraint | None = None,
+        prompt_logprobs: int | None = None,
         **sampling: Unpack[SamplingArguments],
     ) -> Generation:
         """Continues ``prompt``: a text, which gets BOS in front, or ids, which are taken as they are.
@@ -184,7 +187,8 @@ class Session:
         ``max_tokens`` is cut to what the context leaves; both end a text with ``length``. The text ends before the
         first of the ``stop`` strings, and at the model's end-of-text ids unless ``ignore_eos``. With ``loop_guard`` it
         ends after so many repetitions of a short sequence. ``logprobs`` asks for log-probabilities: of the chosen
-        token, and of that many of the most probable. ``constraint`` says at every step which tokens may be chosen.
+        token, and of that many of the most probable; ``prompt_logprobs`` for the same of the prompt's own tokens, which
+        then are all run, stored or not. ``constraint`` says at every step which tokens may be chosen.
         ``sampling`` is as in ``docs/sampling.md``: None takes the default, and for ``seed`` a new random one.
 
         Raises:
@@ -201,6 +205,7 @@ class Session:
             logprobs=logprobs,
             loop_guard=loop_guard,
             constraint=constraint,
+            prompt_logprobs=prompt_logprobs,
             **sampling,
         )
         with stream:
@@ -218,6 +223,7 @@ class Session:
         logprobs: int | None = None,
         loop_guard: int = 0,
         constraint: Constraint | None = None,
+        prompt_logprobs: int | None = None,
         **sampling: Unpack[SamplingArguments],
     ) -> Stream:
         """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for.
@@ -231,6 +237,7 @@ class Session:
             logprobs=logprobs,
             loop_guard=loop_guard,
             constraint=constraint,
+            prompt_logprobs=prompt_logprobs,
             **sampling,
         )
         return self._handle(request, StopStrings(stop))

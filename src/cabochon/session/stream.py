@@ -37,8 +37,8 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
         load_s: float,
         fork_of: Stream | None = None,
     ) -> None:
-        """``request`` has been checked by the engine's limits. What it begins with like ``fork_of`` is run once, as long
-        as that one runs."""
+        """``request`` has been checked by the engine's limits. What it begins with like ``fork_of`` is run once, while
+        that one runs."""
         self._driver = driver
         self._load_s = load_s
         self.request = request
@@ -169,7 +169,20 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
             seed=request.params.seed,
             reused_tokens=0 if state is None else state.reused,
             sampled=request.params.temperature > 0,
+            **self._prompt_fields(),
         )
+
+    def _prompt_fields(self) -> dict[str, Any]:
+        """What is told of the prompt's own tokens, if anything is asked for."""
+        request, state = self.request, self._reader.state
+        if request.prompt_logprobs is None:
+            return {}
+        scores = () if state is None else tuple(state.scores)
+        return {
+            "prompt_token_ids": request.prompt,
+            "prompt_logprobs": (None, *(score.logprob for score in scores)),
+            "prompt_top": (None, *(score.top for score in scores)) if request.prompt_logprobs else None,
+        }
 
 
 def _rate(tokens: int, seconds: float) -> float | None:
