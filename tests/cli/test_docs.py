@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "make_cli_help.py"
+import pytest
+
+import cabochon
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCRIPT = DOCS / "make_cli_help.py"
 
 
 def test_the_page_is_what_the_commands_say() -> None:
@@ -17,3 +23,10 @@ def test_every_option_is_explained() -> None:
     rows = [line for line in reference.splitlines() if line.startswith("| `-")]
     assert len(rows) > 50
     assert not [row for row in rows if "None" in row or "UNSET" in row or "|  |" in row.removesuffix("|  |")]
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", (DOCS / "together.md").read_text(), re.DOTALL))
+def test_the_examples_of_many_generations_run(code: str, tiny: Path) -> None:
+    with cabochon.load(tiny, max_running=2) as model:
+        exec(compile(code, "together.md", "exec"), {"model": model})
+        assert model.idle
