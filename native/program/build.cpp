@@ -28,7 +28,7 @@ Program::Program(std::shared_ptr<Machine> machine, const ProgramSizes& sizes)
               sizes.head_columns <= kLargest / sizes.max_head_rows,
           "the buffers are too large");
   body_ = Memory(static_cast<size_t>(sizes.max_rows * sizes.columns) * sizeof(float));
-  head_ = Memory(static_cast<size_t>(sizes.max_head_rows * sizes.head_columns) * sizeof(float));
+  head_ = Memory(static_cast<size_t>(sizes.max_head_rows * sizes.head_columns) * sizeof(float), true);
   limits_.max_rows = sizes.max_rows;
   limits_.vocab = 0;
 }
