@@ -4,6 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 CASES ?= 100000
+MINUTES ?= 20
 SANITIZE ?= address,undefined
 export CXX
 
@@ -25,7 +26,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate bench-engine verify-real \
+.PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate soak bench-engine verify-real \
 	sanitize test-minimal test-arm clean help
 
 help:
@@ -42,6 +43,7 @@ help:
 	@echo 'make verify-real    the laws on the real model (minutes)'
 	@echo 'make laws           law 2 in CASES=$(CASES) random mixes of requests (an hour)'
 	@echo 'make mutate         faults put into the package one by one: a test must see each (minutes)'
+	@echo 'make soak           twice the load that the engine can take, on the real model, for MINUTES=$(MINUTES)'
 	@echo 'make bench-engine   many streams beside llama.cpp, and reuse of what is stored'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
@@ -102,6 +104,9 @@ laws: setup
 
 mutate: setup
 	$(BIN)/python -m tools.mutate --jobs $(JOBS)
+
+soak: setup
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
 bench-engine: setup
 	$(BIN)/python benchmarks/streams.py --save benchmarks/results/streams.json

@@ -2,8 +2,9 @@
 
 A case is made of a seed and nothing else. Its engine has few pages, filled with NaN beforehand; requests arrive at
 random steps, wait, are cut into pieces, make room for one another, begin again, share pages with texts that begin
-alike, go on from one another's replies, and are cancelled. ``run_case`` raises ``AssertionError`` unless each token and
-log-probability is that of the request alone, from empty pages.
+alike, go on from one another's replies, branch from one another at any token, are scored, and are cancelled.
+``run_case`` raises ``AssertionError`` unless each token and log-probability is that of the request alone, from empty
+pages.
 """
 
 from __future__ import annotations
@@ -37,8 +38,16 @@ class Planned:
     own: tuple[int, ...]
     after: int | None
     """The number of the request whose whole text it goes on from."""
-    repeats: int | None
-    """The number of the request whose prompt is its own."""
+    like: int | None
+    """The number of the request whose text it begins with, as far as that has come."""
+    branch: float | None
+    """Which part of that text, in 0 ... 1; None for its prompt and nothing else."""
+    forked: bool
+    """It says so."""
+    scored: bool
+    """Log-probabilities of its prompt are asked for."""
+    messages: tuple[float, ...]
+    """Where messages end in its prompt, in 0 ... 1."""
     full_pages: bool
     """Its prompt is cut to full pages."""
     arrives: int
@@ -61,18 +70,25 @@ def planned(draw: Random) -> list[Planned]:
     plans = []
     for number in range(draw.randint(1, 6)):
         after = draw.randrange(number) if number and draw.random() < 0.3 else None
-        repeats = draw.randrange(number) if number and after is None and draw.random() < 0.15 else None
+        like = draw.randrange(number) if number and after is None and draw.random() < 0.4 else None
         begins = draw.choice(beginnings) if after is None and draw.random() < 0.7 else ()
         params, max_tokens, loop_guard = drawn_params(draw, VOCAB), draw.randint(1, 12), 0
         if draw.random() < 0.03:
             # Of a greedy reply of these models a loop is what often comes.
             params, max_tokens, loop_guard = SamplingParams(temperature=0.0), 90, 2
+        scored = draw.random() < 0.1
+        if scored and draw.random() < 0.3:
+            max_tokens = 0
         plans.append(
             Planned(
                 begins=begins[: draw.choice([len(begins), draw.randint(0, len(begins))])],
                 own=ids(draw.randint(1, 20)),
                 after=after,
-                repeats=repeats,
+                like=like,
+                branch=draw.choice([None, draw.random()]),
+                forked=draw.random() < 0.8,
+                scored=scored,
+                messages=tuple(draw.random() for _ in range(draw.choice([0, 0, 0, 2]))),
                 full_pages=draw.random() < 0.1,
                 arrives=draw.choice([0, draw.randint(0, 60)]),
                 cancelled=draw.randint(0, 40) if draw.random() < 0.2 else None,
@@ -112,9 +128,9 @@ def alone(model: Model, request: Request) -> RequestState:
 
 def same(words: str, got: RequestState, want: RequestState) -> None:
     """Every token and log-probability is the same, and the end; of what was cancelled, as far as it came."""
-    right = want.tokens[: len(got.tokens)] if got.finish_reason == "cancelled" else want.tokens
-    if got.tokens != right:
-        raise AssertionError(f"{words}: {got.tokens} is not what it gives alone, {right}")
+    for mine, right in ((got.tokens, want.tokens), (got.scores, want.scores)):
+        if mine != (right[: len(mine)] if got.finish_reason == "cancelled" else right):
+            raise AssertionError(f"{words}: {mine} is not what it gives alone, {right}")
     if got.finish_reason not in ("cancelled", want.finish_reason):
         raise AssertionError(f"{words}: ended with {got.finish_reason}, alone with {want.finish_reason}")
 
@@ -132,9 +148,15 @@ def run_case(
     for number, state in states.items():
         check(f"case {seed}, request {number}", state, alone(model, state.request))
     tokens, steps = (sum(n) for n in zip(*((len(s.tokens), s.work.decode_steps) for s in states.values()), strict=True))
+    forks = [state for number, state in states.items() if plans[number].forked and plans[number].like is not None]
     loops = sum(state.finish_reason == "loop" for state in states.values())
     happened = Counter(
         cases=1, requests=len(states), pauses=engine.pauses, loops=loops, tokens=tokens, decode_steps=steps
+    )
+    happened.update(
+        shared=sum(state.reused > 0 for state in forks),
+        copied=sum(state.reused % PAGE > 0 for state in forks),
+        scores=sum(len(state.scores) for state in states.values()),
     )
     if engine.prefixes is not None:
         counters = engine.prefixes.counters
@@ -149,7 +171,8 @@ def _run_together(engine: Engine, plans: list[Planned], logprobs: int) -> dict[i
             if number not in states and plan.arrives <= step:
                 request = _request(plan, states, logprobs)
                 if request is not None:
-                    states[number] = engine.submit(request)
+                    origin = None if plan.like is None or not plan.forked else states[plan.like]
+                    states[number] = engine.submit(request, origin)
         if engine.idle and len(states) == len(plans):
             return states
         engine.step()
@@ -170,10 +193,13 @@ def _request(plan: Planned, states: dict[int, RequestState], logprobs: int) -> R
         before = tuple(earlier.ids)
     room = CONTEXT - 1 - len(plan.own)
     prompt = (*before[:room], *plan.own)
-    if plan.repeats is not None:
-        if plan.repeats not in states:
+    if plan.like is not None:
+        earlier = states.get(plan.like)
+        if earlier is None:
             return None
-        prompt = states[plan.repeats].request.prompt
+        prompt = earlier.request.prompt
+        if plan.branch is not None:
+            prompt = (*earlier.ids[: 1 + round(plan.branch * (len(earlier.ids) - 1))][:room], *plan.own)
     if plan.full_pages:
         prompt = prompt[: len(prompt) // PAGE * PAGE] or prompt
     return Request(
@@ -185,4 +211,6 @@ def _request(plan: Planned, states: dict[int, RequestState], logprobs: int) -> R
         tenant=plan.tenant,
         constraint=plan.constraint,
         loop_guard=plan.loop_guard,
+        prompt_logprobs=logprobs if plan.scored else None,
+        message_ends=tuple(1 + int(end * len(prompt)) for end in sorted(plan.messages)),
     )

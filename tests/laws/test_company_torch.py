@@ -36,6 +36,13 @@ def shallow_model(number: int) -> Model:
     return torch_model(SHAPES[number % len(SHAPES)])
 
 
+def assert_close(mine: TokenOut, right: TokenOut, words: str) -> None:
+    expected = distribution(right)
+    unit = max(float(np.std(expected)), 1.0)
+    difference = np.abs(distribution(mine) - expected).max()
+    assert difference <= TOLERANCE * unit, f"{words}: {difference / unit:.2g}"
+
+
 class Comparison:
     """Tokens that were compared, and texts that went apart where two tokens were as good as one another."""
 
@@ -45,17 +52,17 @@ class Comparison:
 
     def __call__(self, words: str, got: RequestState, want: RequestState) -> None:
         """After the same tokens comes the same distribution, to rounding; and then, but for a tie, the same token."""
+        for place, (mine, right) in enumerate(zip(got.scores, want.scores, strict=False)):
+            assert_close(mine, right, f"{words}, score {place}")
         for place, (mine, right) in enumerate(zip(got.tokens, want.tokens, strict=False)):
-            expected = distribution(right)
-            unit = max(float(np.std(expected)), 1.0)
-            difference = np.abs(distribution(mine) - expected).max()
-            assert difference <= TOLERANCE * unit, f"{words}, token {place}: {difference / unit:.2g}"
+            assert_close(mine, right, f"{words}, token {place}")
             self.tokens += 1
             if mine.token_id != right.token_id:
                 self.parted += 1
                 return
         if got.finish_reason != "cancelled":
             assert (len(got.tokens), got.finish_reason) == (len(want.tokens), want.finish_reason), words
+            assert len(got.scores) == len(want.scores), words
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -63,6 +70,6 @@ def test_company_changes_nothing_but_rounding(block: int) -> None:
     compare, happened = Comparison(), Counter[str]()
     for seed in range(FIRST + block, FIRST + CASES, BLOCKS):
         happened.update(run_case(seed, shallow_model, compare, logprobs=VOCAB))
-    assert happened["hits"]
-    assert happened["evictions"]
+    for event in ("hits", "evictions", "shared", "scores"):
+        assert happened[event], event
     assert compare.parted <= compare.tokens // 500
