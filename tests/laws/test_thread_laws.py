@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cabochon
-from cabochon.session import Generation, Session
+from cabochon.session import Generation, Score, Session
 from cabochon.testing.tiny import tiny_config, write_tiny_gguf
 
 PATIENCE = 120
@@ -81,10 +81,12 @@ def test_threads_and_loops_get_what_each_gets_alone(
     raised: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     got: list[list[Generation]] = []
+    scores: list[Score] = []
     begin = threading.Barrier(8)
 
     def run(work: Callable[[Session], list[Generation]]) -> None:
         begin.wait(PATIENCE)
+        scores.append(session.score(SYSTEM * 2, top_logprobs=1))
         got.append(work(session))
 
     works = (generate, stream, generate_all, coroutines) * 2
@@ -99,6 +101,7 @@ def test_threads_and_loops_get_what_each_gets_alone(
     for results in got:
         for result, alone in zip(results, expected, strict=True):
             assert replace(result, timings=alone.timings, reused_tokens=0) == alone
+    assert scores == [session.score(SYSTEM * 2, top_logprobs=1)] * len(works)
     assert session.idle
     assert session._engine is not None
     session._engine.check_integrity()

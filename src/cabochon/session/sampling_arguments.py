@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, TypedDict
 
 from cabochon.errors import UsageError, shown
+from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import listed
 from cabochon.text.containing import TokensContaining
 from cabochon.text.tokenizer import Tokenizer
@@ -49,6 +50,17 @@ class SamplingArguments(TypedDict, total=False):
     bad_words: str | Iterable[str | Sequence[int]] | None
     """Sequences of token ids, or texts: each stands for its tokens, and its tokens with a space in front."""
     order: FilterOrder | None
+
+
+class RequestArguments(SamplingArguments, total=False):
+    """Those and all others of ``Session.request``."""
+
+    max_tokens: int
+    ignore_eos: bool
+    logprobs: int | None
+    loop_guard: int
+    constraint: Constraint | None
+    prompt_logprobs: int | None
 
 
 class SamplingReader:

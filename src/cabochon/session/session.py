@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +21,13 @@ from cabochon.session.batch import Outcome, results_of, run_all
 from cabochon.session.conversations import Conversations
 from cabochon.session.driver import Driver
 from cabochon.session.results import Generation, SavedConversation, Score
-from cabochon.session.sampling_arguments import SamplingArguments, SamplingReader
+from cabochon.session.sampling_arguments import RequestArguments, SamplingArguments, SamplingReader
+from cabochon.session.scoring import score_of
 from cabochon.session.stream import Stream
 from cabochon.session.variants import choices_of, kept_and_added
 from cabochon.text.stop import StopStrings
 from cabochon.text.tokenizer import Tokenizer
-from cabochon.types import Float32, SamplingParams, TokenOut
+from cabochon.types import Float32, SamplingParams
 
 LOGIT_ROWS = 32
 """The most rows whose logits are asked for at once."""
@@ -217,30 +216,14 @@ class Session:
         self,
         prompt: str | Sequence[int],
         *,
-        max_tokens: int = MAX_TOKENS,
         stop: str | Iterable[str] = (),
-        ignore_eos: bool = False,
-        logprobs: int | None = None,
-        loop_guard: int = 0,
-        constraint: Constraint | None = None,
-        prompt_logprobs: int | None = None,
-        **sampling: Unpack[SamplingArguments],
+        **options: Unpack[RequestArguments],
     ) -> Stream:
         """As ``generate``, chunk by chunk. Arguments are checked now; running begins when a chunk is asked for.
 
         ``for`` and ``async for`` give the chunks, ``await`` the whole ``Generation``.
         """
-        request = self.request(
-            prompt,
-            max_tokens=max_tokens,
-            ignore_eos=ignore_eos,
-            logprobs=logprobs,
-            loop_guard=loop_guard,
-            constraint=constraint,
-            prompt_logprobs=prompt_logprobs,
-            **sampling,
-        )
-        return self._handle(request, StopStrings(stop))
+        return self._handle(self.request(prompt, **options), StopStrings(stop))
 
     def submit(self, prompt: str | Sequence[int], **options: Any) -> Stream:
         """As ``stream``, and the generation stands in line at once: it runs along as soon as any other is waited for.
@@ -332,14 +315,7 @@ class Session:
         self._check_open()
         ids = self.limits.check_ids("prompt", self.prompt_ids(prompt))
         top = whole_number("top_logprobs", top_logprobs, at_least=0, at_most=self.limits.vocab)
-        tokens = self._scored(Request(ids, SamplingParams(), 0, prompt_logprobs=top))
-        logprobs = [token.logprob for token in tokens if token.logprob is not None]
-        return Score(
-            token_ids=ids,
-            logprobs=(None, *logprobs),
-            perplexity=_perplexity(logprobs),
-            top=(None, *(token.top for token in tokens)) if top else None,
-        )
+        return score_of(self._open_engine(), ids, top)
 
     def save_conversation(self, path: str | Path, ids: Iterable[int]) -> SavedConversation:
         """Writes a text so far, prompt and reply, and what is stored of it to the file ``path``.
@@ -399,29 +375,8 @@ class Session:
     def _conversations(self) -> Conversations:
         return Conversations(self._open_engine(), self._pools, self.model.store, self._origin)
 
-    def _scored(self, request: Request) -> Sequence[TokenOut]:
-        """The scores of a request that chooses nothing."""
-        engine = self._open_engine()
-        state = engine.submit(request)
-        try:
-            engine.advance(state, 0)
-        finally:
-            engine.cancel(state)
-        if state.error is not None:
-            raise state.error
-        if len(state.scores) < len(request.prompt) - 1:
-            raise UsageError("the session was closed, or all of it cancelled, while a text was scored")
-        return state.scores
-
 
 def _id_list(ids: Iterable[int]) -> Iterable[int]:
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
     return ids
-
-
-def _perplexity(logprobs: Sequence[float]) -> float | None:
-    if not logprobs:
-        return None
-    surprise = -math.fsum(logprobs) / len(logprobs)
-    return math.exp(surprise) if surprise < math.log(sys.float_info.max) else math.inf
