@@ -19,6 +19,7 @@ BATCH_MODULE = "cabochon.engine.batch"
 ENGINE_MODULE = "cabochon.engine.engine"
 CHOOSE_MODULE = "cabochon.engine.choose"
 HOLDINGS_MODULE = "cabochon.engine.holdings"
+REQUEST_MODULE = "cabochon.engine.request"
 SCHEDULER_MODULE = "cabochon.engine.scheduler"
 PAGES_MODULE = "cabochon.kvcache.pages"
 GROUPS_MODULE = "cabochon.kvcache.groups"
@@ -277,7 +278,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _one(
         "one key less is taken as stored",
-        (LAW,),
+        (PREFIX,),
         PREFIX_MODULE,
         "Found(trail, usable * PAGE,",
         "Found(trail, max(usable * PAGE - 1, 0),",
@@ -322,7 +323,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _one(
         "the context is one longer than it is",
         (ENGINE,),
-        "cabochon.engine.request",
+        REQUEST_MODULE,
         "room = min(max_tokens, self.context - len(prompt))",
         "room = min(max_tokens, self.context + 1 - len(prompt))",
     ),
@@ -354,12 +355,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "keys = min(state.shared, origin.computed, most)",
         "keys = min(state.shared + 1, origin.computed, most)",
     ),
-    _one(
+    Mutation(
         "a fork takes keys that are not stored yet",
-        (ENGINE,),
-        HOLDINGS_MODULE,
-        "keys = min(state.shared, origin.computed, most)",
-        "keys = min(state.shared, most)",
+        (LAW,),
+        (
+            Edit(HOLDINGS_MODULE, "keys = min(state.shared, origin.computed, most)", "keys = min(state.shared, most)"),
+            Edit(REQUEST_MODULE, "origin.computed < self.shared", "origin.computed < 0"),
+        ),
     ),
     _one(
         "a fork shares the page where it parts",
@@ -392,7 +394,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     _one(
         "what is scored is reused without its logits",
         (ENGINE, LAW),
-        "cabochon.engine.request",
+        REQUEST_MODULE,
         "return len(self.scores) if self.to_score else len(self.ids)",
         "return len(self.ids)",
     ),
