@@ -527,6 +527,19 @@ def test_a_fork_of_a_text_that_ended_or_was_cancelled_runs_by_itself() -> None:
         assert run(engine, state).tokens == expected_tokens(model, state.request)
 
 
+def test_a_fork_of_another_engines_text_runs_by_itself() -> None:
+    other, model = forking_engine(FakeModel(pages=(30, 30))), FakeModel(pages=(30, 30))
+    theirs = other.submit(Request(prompt_of(70), PARAMS, 9))
+    other.advance(theirs, 3)
+    engine = forking_engine(model)
+    first = engine.submit(Request(prompt_of(70, seed=3), PARAMS, 9))
+    engine.advance(first, 0)
+    fork = engine.submit(Request(prompt_of(90), PARAMS, 4), fork_of=theirs)
+    for state in (first, fork):
+        assert run(engine, state).tokens == expected_tokens(model, state.request)
+    assert fork.reused == 0
+
+
 def test_a_fork_takes_no_copy_where_there_is_no_room_for_one() -> None:
     model = FakeModel()  # pages for one text
     engine = forking_engine(model)

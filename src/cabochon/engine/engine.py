@@ -106,7 +106,7 @@ class Engine:
 
         ``fork_of`` is an earlier request whose text begins as this prompt does: one of several replies to one prompt,
         or a text that is gone on with in another way. As long as that runs, this one waits for what both begin with,
-        shares its pages and runs only what comes after.
+        shares its pages and runs only what comes after. One that has ended, or is another engine's, has none to share.
 
         Raises as ``Limits.check``, ``QueueFullError`` if as many requests or tokens wait already as may, and
         ``UsageError`` once the engine is closed.
@@ -118,7 +118,7 @@ class Engine:
             self._check_queue(len(request.prompt))
             ids, drafter = list(request.prompt), Drafter(self._speculate)
             state = RequestState(self._submitted, request, self._holdings.new_tables(), ids, drafter)
-            if fork_of is not None:
+            if fork_of is not None and self._states.get(fork_of.number) is fork_of:
                 state.fork_of, state.shared = fork_of, min(common_ids(fork_of.ids, ids), len(ids) - 1)
             self._submitted += 1
             self._states[state.number] = state
