@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cabochon
+from cabochon.engine.scheduler import SCORED_ROWS
 from cabochon.errors import CheckpointError, ContextLengthError, NumericError, UsageError
 from cabochon.ops.cpus import MAX_THREADS
 from cabochon.session import Session
-from cabochon.session.session import LOGIT_ROWS
 from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.tiny import tiny_config, tiny_metadata, write_tiny_gguf
 from cabochon.testing.vocabulary import BOS, END_OF_TURN, EOS, tiny_vocabulary
@@ -455,7 +455,7 @@ def test_logits_are_never_made_for_a_whole_prompt() -> None:
     assert model.asked == [0, 1, 1, 1]
     model.asked.clear()
     session.score([5] * 150)
-    assert max(model.asked) == LOGIT_ROWS
+    assert max(model.asked) == SCORED_ROWS
     assert sum(model.asked) <= 150
 
 

@@ -122,6 +122,15 @@ def test_other_options_are_checked_as_always(session: Session) -> None:
         session.choices(PROMPT, 2, stop="")
 
 
+def test_a_stream_of_another_session_is_an_error_and_disturbs_none(session: Session) -> None:
+    prompt = session.tokenize(PROMPT)
+    theirs = session_of().stream(prompt, max_tokens=3)
+    mine = session.stream(prompt, max_tokens=3, seed=1)
+    first, second = session.run_all([theirs, mine])
+    assert str(first.error) == "the stream is another session's; only that one can run it"
+    assert second.result == mine.result
+
+
 def test_the_error_of_one_choice_is_raised_and_ends_the_others() -> None:
     class Failing(FakeModel):
         def forward(self, step: StepInput) -> Float32:

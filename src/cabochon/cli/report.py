@@ -1,4 +1,4 @@
-"""A generation as the fields of ``--json``."""
+"""A generation as the fields of ``--json``, and its log-probabilities as tables for people."""
 
 from __future__ import annotations
 

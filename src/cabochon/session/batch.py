@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from cabochon.engine.engine import Engine
-from cabochon.errors import CabochonError
+from cabochon.errors import CabochonError, UsageError
 from cabochon.session.results import Generation
 from cabochon.session.stream import Stream
 
@@ -25,7 +25,8 @@ class Outcome:
 def run_all(engine: Engine, streams: Iterable[Stream | CabochonError], ahead: int) -> Generator[Outcome, None, None]:
     """Runs ``streams`` together, ``ahead`` of them in line at a time; outcomes in their order, as soon as they can be.
 
-    One that fails does not disturb the others. Left early, it ends those that run.
+    One that fails does not disturb the others; another engine's fails with ``UsageError``. Left early, it ends those
+    that run.
     """
     waiting = enumerate(streams)
     running: list[tuple[int, Stream]] = []
@@ -34,7 +35,7 @@ def run_all(engine: Engine, streams: Iterable[Stream | CabochonError], ahead: in
     try:
         while True:
             while len(running) < ahead and (entry := next(waiting, None)) is not None:
-                _start(*entry, running, done)
+                _start(engine, *entry, running, done)
             if not running:
                 break
             if not any(stream.ready for _, stream in running):
@@ -61,12 +62,18 @@ def results_of(outcomes: Generator[Outcome, None, None]) -> Iterator[Generation]
 
 
 def _start(
-    index: int, entry: Stream | CabochonError, running: list[tuple[int, Stream]], done: dict[int, Outcome]
+    engine: Engine,
+    index: int,
+    entry: Stream | CabochonError,
+    running: list[tuple[int, Stream]],
+    done: dict[int, Outcome],
 ) -> None:
     if isinstance(entry, CabochonError):
         done[index] = Outcome(index, None, entry)
         return
     try:
+        if not (entry.ended or entry.runs_on(engine)):  # it would never be ready
+            raise UsageError("the stream is another session's; only that one can run it")
         entry.start()
         running.append((index, entry))
     except CabochonError as error:

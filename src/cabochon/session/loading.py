@@ -27,7 +27,7 @@ from cabochon.ops.cpus import MAX_THREADS
 from cabochon.sampling.defaults import sampling_from_gguf
 from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.session.meanwhile import Meanwhile
-from cabochon.session.session import LOGIT_ROWS, Session
+from cabochon.session.session import Session
 from cabochon.text.tokenizer import Tokenizer
 from cabochon.text.vocabulary import read_vocabulary
 from cabochon.types import Activations, BackendName, KVType
@@ -43,6 +43,9 @@ MAX_GUESSES = 64
 
 MAX_RUNNING = 4096
 """More would be a slip of the hand."""
+
+LOGIT_ROWS = 32
+"""Rows whose logits the native model has memory for; it makes more in parts of so many."""
 
 CHUNK = 512
 """Rows of a prompt in one step, at most."""
@@ -74,9 +77,8 @@ def load(
     together; ``kv_memory`` the bytes of keys and values, by default what so many whole contexts take. With
     ``prefix_cache`` texts that begin alike share what is stored of their beginning. ``speculate`` is the most tokens of
     a text that are guessed from its own words and tried in one step: the same text, sooner where it repeats.
-    ``whole_context`` makes room for
-    steps of as many rows as the context has tokens, which ``verify`` needs. ``progress`` is told (done, in all) while
-    work is under way that may take long.
+    ``whole_context`` makes room for steps of as many rows as the context has tokens, which ``verify`` needs.
+    ``progress`` is told (done, in all) while work is under way that may take long.
 
     Raises:
         UsageError: an argument cannot be; the message names it.

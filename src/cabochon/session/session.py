@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from cabochon.engine.engine import Engine, Observer, pools_for
 from cabochon.engine.one_pass import one_pass
 from cabochon.engine.request import Limits, Request
-from cabochon.errors import CabochonError, UsageError, shown
+from cabochon.errors import CabochonError, UsageError
 from cabochon.kvcache.conversation_file import Origin
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
@@ -20,6 +20,7 @@ from cabochon.sampling.params import true_or_false, whole_number
 from cabochon.session.batch import Outcome, results_of, run_all
 from cabochon.session.conversations import Conversations
 from cabochon.session.driver import Driver
+from cabochon.session.prompts import listed_ids, prompt_ids
 from cabochon.session.results import Generation, SavedConversation, Score
 from cabochon.session.sampling_arguments import RequestArguments, SamplingArguments, SamplingReader
 from cabochon.session.scoring import score_of
@@ -28,9 +29,6 @@ from cabochon.session.variants import choices_of, kept_and_added
 from cabochon.text.stop import StopStrings
 from cabochon.text.tokenizer import Tokenizer
 from cabochon.types import Float32, SamplingParams
-
-LOGIT_ROWS = 32
-"""The most rows whose logits are asked for at once."""
 
 MAX_TOKENS = 128
 """Tokens of a generation unless told otherwise."""
@@ -138,7 +136,7 @@ class Session:
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """Text of ids; raises ``UsageError`` for one outside the vocabulary."""
-        return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in _id_list(ids))
+        return self.tokenizer.decode(whole_number("token id", i, at_least=0) for i in listed_ids(ids))
 
     def request(
         self,
@@ -330,7 +328,7 @@ class Session:
             ConversationError: the file cannot be written.
             CheckpointError: the model's file has been written to.
         """
-        return self._conversations().save(path, self.limits.check_ids("conversation", _id_list(ids)))
+        return self._conversations().save(path, self.limits.check_ids("conversation", listed_ids(ids)))
 
     def load_conversation(self, path: str | Path) -> tuple[int, ...]:
         """The ids of a saved conversation; what was stored of it is so again, and kept like that of any other text.
@@ -347,17 +345,8 @@ class Session:
         return self._conversations().load(path)
 
     def prompt_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
-        """Ids of a prompt; raises ``UsageError`` if it is empty or no prompt at all."""
-        if isinstance(prompt, bytes):
-            raise UsageError("a prompt must be a text or a list of token ids, not bytes; decode them first")
-        if isinstance(prompt, str):
-            if not prompt:
-                raise UsageError("the prompt is empty; to begin from nothing, give the id of BOS instead of a text")
-            return tuple(self.tokenize(prompt))
-        try:
-            return tuple(prompt)
-        except TypeError:
-            raise UsageError(f"a prompt must be a text or a list of token ids, not {shown(prompt)}") from None
+        """Ids of a prompt as ``generate`` takes it; raises ``UsageError`` for an empty text or what is no prompt."""
+        return prompt_ids(self.tokenizer, prompt)
 
     def _handle(self, request: Request, stops: StopStrings, fork_of: Stream | None = None) -> Stream:
         return Stream(self._open_engine(), self._driver, request, self.tokenizer, stops, self.load_s, fork_of)
@@ -374,9 +363,3 @@ class Session:
 
     def _conversations(self) -> Conversations:
         return Conversations(self._open_engine(), self._pools, self.model.store, self._origin)
-
-
-def _id_list(ids: Iterable[int]) -> Iterable[int]:
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
-    return ids

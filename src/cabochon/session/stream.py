@@ -102,6 +102,10 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
             raise state.error
         return self.result
 
+    def runs_on(self, engine: Engine) -> bool:
+        """Whether that engine runs it; False once it has ended."""
+        return self._reader.engine is engine
+
     @property
     def ready(self) -> bool:
         """Whether the next chunk is there without a step."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cabochon.engine.request import Request
-from cabochon.errors import UsageError, shown
+from cabochon.errors import UsageError
 from cabochon.sampling.params import MAX_CHOICE, whole_number
+from cabochon.session.prompts import listed_ids
 
 MAX_CHOICES = 1024
 """More of one prompt would be a slip of the hand."""
@@ -28,6 +29,4 @@ def choices_of(request: Request, n: int) -> list[Request]:
 def kept_and_added(text: Sequence[int], after: int | None, ids: Iterable[int]) -> tuple[int, ...]:
     """The first ``after`` ids of a text, all for None, and then ``ids``; raises ``UsageError`` for what cannot be."""
     kept = len(text) if after is None else whole_number("after", after, at_least=0, at_most=len(text))
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise UsageError(f"ids must be a list of token ids, not {shown(ids)}")
-    return (*text[:kept], *ids)
+    return (*text[:kept], *listed_ids(ids))
