@@ -3,13 +3,14 @@
     python benchmarks/soak.py [--minutes 20] [--model demo] [--texts 80] [--threads N] [--seed 1]
 
 First each of ``--texts`` requests runs alone, from empty pages and without reuse: what it must give. Many of them begin
-alike, or go on from another's reply; they are short and long, greedy and random, with penalties or without. Then
-threads submit them at random, twice as fast as they are done, to an engine with a bounded line, guesses, and too few
-pages for those it runs. Some are cancelled at random moments; one thread waits for its own as a stream does.
+alike, go on from another's reply, or are another reply to the same prompt; they are short and long, greedy and random,
+with penalties or without, scored or not. Then threads submit them at random, many as forks of others, twice as fast as
+they are done, to an engine with a bounded line, guesses, and too few pages for those it runs. Some are cancelled at
+random moments; one thread waits for its own as a stream does.
 
 Printed each minute: what happened so far. It fails (1) if a token or a log-probability is another than alone, if a
 request fails, if memory grows by more than 2 % after the first quarter, if a page is not back at the end, or if nothing
-was refused, paused, reused, evicted or cancelled.
+was refused, forked, reused, paused, evicted or cancelled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -82,11 +83,15 @@ class Load:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
-    def submit(self, text: Text) -> RequestState | None:
-        """Puts a request in line; None if the line is full."""
+    def submit(self, draw: Random) -> RequestState | None:
+        """Puts one of the texts in line, half of them as forks of others; None if the line is full."""
+        text = draw.choice(self.texts)
         try:
             with self.lock:
-                state = self.engine.submit(text.request)
+                begun = [state for other, state in self.open if other.request.prompt[:16] == text.request.prompt[:16]]
+                origin = draw.choice(begun) if begun and draw.random() < 0.5 else None
+                state = self.engine.submit(text.request, origin)
+                self.counts.update(forks=origin is not None)
                 self.open.append((text, state))
         except QueueFullError:
             self.count(refused=1)
@@ -104,8 +109,9 @@ class Load:
             self.open = [(text, state) for text, state in self.open if state.finish_reason is None]
         for text, state in ended:
             cancelled = state.finish_reason == "cancelled"
-            right = text.alone.tokens[: len(state.tokens)] if cancelled else text.alone.tokens
-            if state.tokens != right or not (cancelled or state.finish_reason == text.alone.finish_reason):
+            pairs = ((state.tokens, text.alone.tokens), (state.scores, text.alone.scores))
+            same = all(mine == (right[: len(mine)] if cancelled else right) for mine, right in pairs)
+            if not same or not (cancelled or state.finish_reason == text.alone.finish_reason):
                 self.faults.append(_fault(state, text.alone))
             self.count(
                 done=1,
@@ -124,9 +130,12 @@ def _fault(state: RequestState, alone: RequestState) -> str:
 
 
 def drawn_request(session: Session, draw: Random, beginnings: list[list[int]], earlier: list[Text]) -> Request:
-    """One request: new, one that begins as others do, or one that goes on from a reply."""
+    """One request: new, one that begins as others do, one that goes on from a reply, or another reply to a prompt."""
     kind = draw.random()
-    if kind < 0.35 and earlier:
+    if kind < 0.1 and earlier:
+        request = draw.choice(earlier).request
+        return replace(request, params=replace(request.params, choice=request.params.choice + 1))
+    if kind < 0.4 and earlier:
         ids = list(draw.choice(earlier).alone.ids)
     elif kind < 0.75:
         ids = list(draw.choice(beginnings))
@@ -134,7 +143,7 @@ def drawn_request(session: Session, draw: Random, beginnings: list[list[int]], e
         ids = [2]
     own = "".join(draw.choices(PHRASES, k=draw.choice([1, 2, 5, 30 if draw.random() < 0.2 else 3])))
     ids += session.tokenize(own, bos=False)
-    return session.request(
+    request = session.request(
         ids[: CONTEXT - 60],
         max_tokens=draw.choice([4, 16, 32, 48]),
         ignore_eos=draw.random() < 0.5,
@@ -145,6 +154,7 @@ def drawn_request(session: Session, draw: Random, beginnings: list[list[int]], e
         repetition_penalty=draw.choice([1.0, 1.0, 1.0, 1.2]),
         seed=draw.getrandbits(64),
     )
+    return replace(request, prompt_logprobs=draw.choice([None] * 5 + [0]))
 
 
 def run_alone(session: Session, draw: Random, count: int) -> list[Text]:
@@ -165,7 +175,7 @@ def submit_at_random(load: Load, draw: Random) -> None:
     """Twice the requests that are done, this thread's share of them; every sixth is cancelled some time later."""
     leaving: list[tuple[float, RequestState]] = []
     while not load.stopped.wait(draw.expovariate(load.rate / SUBMITTERS)):
-        state = load.submit(draw.choice(load.texts))
+        state = load.submit(draw)
         if state is not None and draw.random() < 1 / 6:
             leaving.append((time.monotonic() + draw.uniform(0, 2), state))
         for moment, left in leaving:
@@ -177,7 +187,7 @@ def submit_at_random(load: Load, draw: Random) -> None:
 def read_one_by_one(load: Load, draw: Random) -> None:
     """A thread that runs steps itself until its request has ended, token by token."""
     while not load.stopped.wait(0.01):
-        state = load.submit(draw.choice(load.texts))
+        state = load.submit(draw)
         while state is not None and state.finish_reason is None:
             load.engine.advance(state, len(state.tokens))
 
@@ -230,7 +240,7 @@ def run(load: Load, seconds: float, seed: int) -> list[tuple[float, float]]:
 def _summary(load: Load) -> str:
     counts, engine = load.counts, load.engine
     prefixes = engine.prefixes.counters if engine.prefixes is not None else None
-    words = [f"{counts[name]:,} {name}" for name in ("done", "cancelled", "refused", "tokens", "reused")]
+    words = [f"{counts[name]:,} {name}" for name in ("done", "cancelled", "refused", "forks", "tokens", "reused")]
     words.append(f"{counts['decoded'] / max(counts['decode_steps'], 1):.2f} tokens a step of a text")
     words += [f"{engine.pauses:,} pauses", f"{prefixes.evictions if prefixes else 0:,} evictions"]
     return ", ".join([*words, f"{len(load.faults)} wrong"])
@@ -250,7 +260,7 @@ def check_end(load: Load, pools: list[PagePool], samples: list[tuple[float, floa
     happened = {**load.counts, "pauses": engine.pauses}
     if engine.prefixes is not None:
         happened["evictions"] = engine.prefixes.counters.evictions
-    for event in ("done", "cancelled", "refused", "reused", "pauses", "evictions"):
+    for event in ("done", "cancelled", "refused", "forks", "reused", "pauses", "evictions"):
         if not happened.get(event):
             load.faults.append(f"nothing to see: {event} is 0")
     after = samples[len(samples) // 4 :]
