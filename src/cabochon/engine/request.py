@@ -10,7 +10,7 @@ from cabochon.engine.draft import Drafter
 from cabochon.engine.loop_guard import checked_loop_guard
 from cabochon.errors import ContextLengthError, UsageError, shown
 from cabochon.kvcache.pages import PageTable
-from cabochon.kvcache.prefix import PrefixTrail
+from cabochon.kvcache.prefix_nodes import PrefixTrail
 from cabochon.sampling.constraint import Constraint
 from cabochon.sampling.params import checked, whole_number
 from cabochon.types import FinishReason, SamplingParams, TokenOut

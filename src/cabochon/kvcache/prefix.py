@@ -6,8 +6,9 @@ hit the ids themselves are compared.
 
 A prefix of n keys (n a multiple of 32, less than the text's length) can be reused if every page of a global group in
 [0, n) is held, and every page of a sliding group that the next query sees: those of [n - window + 1, n). Pages nobody
-owns are kept until their memory is needed. Sliding pages for which a reuse is likely are a *checkpoint*, and protected:
-at ends of prompts, of messages in them and of replies, and where texts were seen to part.
+owns are kept until their memory is needed. Sliding pages for which a reuse is likely are a *checkpoint*
+(``checkpoints``), and protected: at ends of prompts, of messages in them and of replies, and where texts were seen to
+part.
 
 Where a text goes on as the beginning of a held page does, it can begin with a copy of that page.
 """
@@ -15,57 +16,18 @@ Where a text goes on as the beginning of a held page does, it can begin with a c
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from cabochon.kvcache.checkpoints import Checkpoints
 from cabochon.kvcache.groups import KVGroup
 from cabochon.kvcache.pages import NO_PAGE, PagePool, PageTable
+from cabochon.kvcache.prefix_nodes import PrefixNode, PrefixTrail
 from cabochon.types import PAGE
-
-
-@dataclass(slots=True, eq=False)
-class PrefixNode:
-    """A full page of some text, with all that comes before it: the same place in every group."""
-
-    name: bytes
-    parent: PrefixNode | None
-    ids: tuple[int, ...]
-    """The page's 32 ids; none for a root, which stands before a tenant's texts."""
-    pages: list[int]
-    """[P] the page that holds it in each group, or ``NO_PAGE``."""
-    tenant: bytes
-    """The root's name."""
-    children: dict[bytes, PrefixNode] = field(default_factory=dict)
-    """By name."""
-    users: int = 0
-    """Unfinished texts that go through here."""
-
-    @property
-    def needed(self) -> bool:
-        """Whether anything can still be found here or through here."""
-        return bool(self.children) or self.users > 0 or any(page != NO_PAGE for page in self.pages)
-
-
-@dataclass(slots=True, eq=False)
-class PrefixTrail:
-    """A text's way through the nodes: its tenant's root, then a node for each full page named or found so far."""
-
-    nodes: list[PrefixNode]
-    ends: set[int] = field(default_factory=set)
-    """Places, in pages, whose sliding pages are to be protected once they are stored: ends of prompt and messages."""
-    parting: int = 0
-    """The same for the place where another text was seen to part from this one; 0 for none."""
-    closed: bool = False
-    """True where a name stands for another text already: nothing after it can be named."""
-
-    @property
-    def pages(self) -> int:
-        """Full pages named or found so far."""
-        return len(self.nodes) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +71,11 @@ class PrefixCache:
         self._groups = groups
         self._pools = pools
         self._model = model.encode()
-        self._checkpoint_pages = checkpoint_pages
         self._tenant_pages = tenant_pages
         self._pages_of_tenant: list[Counter[bytes]] = [Counter() for _ in groups]
         self._nodes: dict[bytes, PrefixNode] = {}
         self._node_of: list[dict[int, PrefixNode]] = [{} for _ in groups]
-        # Protected pages of each checkpoint, by group; the one used longest ago first. Where texts were seen to part is
-        # given up after ends, of which most are never gone on from.
-        self._checkpoints: OrderedDict[PrefixNode, list[list[int]]] = OrderedDict()
-        self._partings: set[PrefixNode] = set()
+        self._checkpoints = Checkpoints(groups, pools, checkpoint_pages)
         self.counters = PrefixCounters()
         for group, pool in enumerate(pools):
             pool.tell(partial(self._page_reused, group))
@@ -144,8 +102,7 @@ class PrefixCache:
             first = self._first_page(group, usable)
             table.adopt([NO_PAGE] * first + [node.pages[group] for node in trail.nodes[first + 1 :]])
         self._reach(trail)
-        if trail.nodes[-1] in self._checkpoints:
-            self._checkpoints.move_to_end(trail.nodes[-1])
+        self._checkpoints.use(trail.nodes[-1])
         part, part_keys = _longest_part(trail.nodes[-1], ids[usable * PAGE : min((usable + 1) * PAGE, len(ids) - 1)])
         self.counters.lookups += 1
         self.counters.hits += usable > 0
@@ -196,7 +153,7 @@ class PrefixCache:
         ``checkpoint`` where it may be gone on with from its last full page.
         """
         if checkpoint and trail.pages:
-            self._protect(trail, trail.pages)
+            self._checkpoints.add(trail)
         tenant = trail.nodes[0].name
         for node in trail.nodes:
             node.users -= 1
@@ -209,7 +166,6 @@ class PrefixCache:
         """Forgets all; the pools' pages have been let go by ``PagePool.clear``."""
         self._nodes.clear()
         self._checkpoints.clear()
-        self._partings.clear()
         for nodes, pages in zip(self._node_of, self._pages_of_tenant, strict=True):
             nodes.clear()
             pages.clear()
@@ -272,40 +228,9 @@ class PrefixCache:
 
     def _reach(self, trail: PrefixTrail) -> None:
         """Protects a checkpoint that the trail has come to."""
-        if not trail.pages:
-            return
-        if trail.pages == trail.parting:
-            self._partings.add(trail.nodes[-1])
-        if trail.pages == trail.parting or trail.pages in trail.ends:
-            self._protect(trail, trail.pages)
-
-    def _protect(self, trail: PrefixTrail, pages: int) -> None:
-        node = trail.nodes[pages]
-        if node in self._checkpoints:
-            self._checkpoints.move_to_end(node)
-            return
-        protected = []
-        for group, kv in enumerate(self._groups):
-            nodes = [] if kv.window is None else trail.nodes[self._first_page(group, pages) + 1 : pages + 1]
-            protected.append([n.pages[group] for n in nodes if n.pages[group] != NO_PAGE])
-        self._checkpoints[node] = protected
-        for group in range(len(self._groups)):
-            for page in protected[group]:
-                self._pools[group].protect(page, True)
-        while self._checkpoints and self._over_budget():
-            ends = (node for node in self._checkpoints if node not in self._partings)
-            self._unprotect(next(ends, next(iter(self._checkpoints))))
-
-    def _over_budget(self) -> bool:
-        return any(pool.protected > self._checkpoint_pages for pool in self._pools)
-
-    def _unprotect(self, node: PrefixNode) -> None:
-        self._partings.discard(node)
-        for group, pages in enumerate(self._checkpoints.pop(node)):
-            others = {page for protected in self._checkpoints.values() for page in protected[group]}
-            for page in pages:
-                if page not in others:
-                    self._pools[group].protect(page, False)
+        parting = trail.pages == trail.parting
+        if trail.pages and (parting or trail.pages in trail.ends):
+            self._checkpoints.add(trail, parting=parting)
 
     def _keep_quota(self, tenant: bytes) -> None:
         """Gives up the pages that a tenant has too many, those let go longest ago first."""
@@ -325,17 +250,14 @@ class PrefixCache:
         node.pages[group] = NO_PAGE
         self._pages_of_tenant[group][node.tenant] -= 1
         self.counters.evictions += 1
-        for checkpoint in [c for c, pages in self._checkpoints.items() if page in pages[group]]:
-            self._checkpoints[checkpoint][group].remove(page)
-            self._unprotect(checkpoint)
+        self._checkpoints.lose(group, page)
         self._drop_if_unneeded(node)
 
     def _drop_if_unneeded(self, node: PrefixNode | None) -> None:
         while node is not None and not node.needed:
             if self._nodes.pop(node.name, None) is None:
                 return
-            if node in self._checkpoints:
-                self._unprotect(node)
+            self._checkpoints.drop(node)
             if node.parent is not None:
                 del node.parent.children[node.name]
             node = node.parent
