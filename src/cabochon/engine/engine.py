@@ -15,7 +15,7 @@ from cabochon.engine.holdings import Holdings
 from cabochon.engine.loop_guard import loops
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
-from cabochon.errors import QueueFullError, UsageError
+from cabochon.errors import UsageError
 from cabochon.events import RequestEvent, SequencePlan, StepPlan
 from cabochon.kvcache.pages import PagePool, plan_pages
 from cabochon.kvcache.prefix import PrefixCache, common_ids
@@ -115,7 +115,7 @@ class Engine:
         with self._door:
             if self._closed:
                 raise UsageError("the session is closed")
-            self._check_queue(len(request.prompt))
+            self._scheduler.check_line(self.limits, len(request.prompt))
             ids, drafter = list(request.prompt), Drafter(self._speculate)
             state = RequestState(self._submitted, request, self._holdings.new_tables(), ids, drafter)
             if fork_of is not None and self._states.get(fork_of.number) is fork_of:
@@ -267,19 +267,6 @@ class Engine:
         return "length" if len(state.tokens) == request.max_tokens else None
 
     # ---- Requests -------------------------------------------------------------------------------------------------
-
-    def _check_queue(self, tokens: int) -> None:
-        waiting, limits = self._scheduler.waiting, self.limits
-        if limits.max_waiting is not None and waiting >= limits.max_waiting:
-            raise QueueFullError(f"{waiting} requests are waiting already, as many as may; try again later")
-        if (
-            limits.max_waiting_tokens is not None
-            and self._scheduler.waiting_tokens + tokens > limits.max_waiting_tokens
-        ):
-            raise QueueFullError(
-                f"{self._scheduler.waiting_tokens} tokens are waiting already; {tokens} more would be more than the"
-                f" {limits.max_waiting_tokens} that may; try again later"
-            )
 
     def _pause(self, state: RequestState) -> None:
         self._holdings.let_go(state)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from cabochon.engine.request import RequestState
+from cabochon.engine.request import Limits, RequestState
+from cabochon.errors import QueueFullError
 from cabochon.events import SequencePlan, StepPlan
 from cabochon.kvcache.pages import PagePool, PageTable
 
@@ -49,15 +50,19 @@ class Scheduler:
         """All that are not finished, those that run first."""
         return [*self._running, *self._waiting]
 
-    @property
-    def waiting(self) -> int:
-        """Requests in line."""
-        return len(self._waiting)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens of the requests in line."""
-        return sum(len(state.ids) for state in list(self._waiting))
+    def check_line(self, limits: Limits, tokens: int) -> None:
+        """Raises ``QueueFullError`` if a prompt of ``tokens`` may not stand in line with those that do."""
+        waiting = len(self._waiting)
+        if limits.max_waiting is not None and waiting >= limits.max_waiting:
+            raise QueueFullError(f"{waiting} requests are waiting already, as many as may; try again later")
+        if limits.max_waiting_tokens is None:
+            return
+        waiting_tokens = sum(len(state.ids) for state in list(self._waiting))  # which a step may change
+        if waiting_tokens + tokens > limits.max_waiting_tokens:
+            raise QueueFullError(
+                f"{waiting_tokens} tokens are waiting already; {tokens} more would be more than the"
+                f" {limits.max_waiting_tokens} that may; try again later"
+            )
 
     def add(self, state: RequestState) -> None:
         """A new request, last in line."""

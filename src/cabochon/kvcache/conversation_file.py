@@ -46,6 +46,14 @@ _MAX_HEADER = 1 << 20
 _DIGEST_BYTES = 32
 _AT_ONCE = 1 << 20
 
+_REMEDIES = {
+    "model": "saved with another model; load the one it was saved with",
+    "arithmetic": "its keys and values were computed in another way; load the model as it was then",
+    "kv_type": "its keys and values are of another type; load the model with the same kv_type (--kv-type)",
+    "groups": "its layers share pages in another way than this model's",
+}
+_SHOWN = ("arithmetic", "kv_type")
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -227,15 +235,6 @@ def open_conversation(path: Path, store: KVStore, origin: Origin, context: int) 
         raise ConversationError(f"{path}: no such file") from None
     except OSError as error:
         raise ConversationError(f"{path}: cannot be read ({error.strerror or error})") from None
-
-
-_REMEDIES = {
-    "model": "saved with another model; load the one it was saved with",
-    "arithmetic": "its keys and values were computed in another way; load the model as it was then",
-    "kv_type": "its keys and values are of another type; load the model with the same kv_type (--kv-type)",
-    "groups": "its layers share pages in another way than this model's",
-}
-_SHOWN = ("arithmetic", "kv_type")
 
 
 def _described(store: KVStore, origin: Origin) -> dict[str, Any]:
