@@ -17,7 +17,7 @@ import pytest
 
 from cabochon.engine.request import Request, RequestState
 from cabochon.errors import NumericError, UsageError
-from cabochon.session import Generation, Session
+from cabochon.session import Generation, Session, Stream
 from cabochon.testing.fake_model import FakeModel
 from cabochon.testing.tiny import tiny_config, tiny_metadata
 from cabochon.testing.vocabulary import BOS, EOS, tiny_vocabulary
@@ -359,6 +359,34 @@ def test_an_error_reaches_the_one_whose_it_is(session: Session, model: SlowModel
 
     run(work)
     assert session.idle
+
+
+def test_an_error_after_a_stop_string_is_none_of_the_text(session: Session, model: SlowModel) -> None:
+    """Another's steps may run it on before anybody has looked for the string."""
+    options: dict[str, Any] = {"max_tokens": 40, "seed": 2, "ignore_eos": True}
+    chunks = list(session.stream([BOS, 7], **options))
+    ids = [chunk.token.token_id for chunk in chunks if chunk.token is not None]
+    place = next(i for i, chunk in enumerate(chunks) if chunk.text and ids[i + 1] not in (BOS, 7, *ids[: i + 1]))
+    options["stop"] = chunks[place].text
+    expected = session.generate([BOS, 7], **options)
+    assert (expected.finish_reason, len(expected.token_ids)) == ("stop", place + 1)
+    model.poisoned = ids[place + 1]
+
+    def run_on() -> Stream:
+        stream = session.submit([BOS, 7], **options)
+        state = stream._reader.state
+        assert state is not None
+        assert session._engine is not None
+        session._engine.advance(state, 40)
+        assert state.finish_reason == "error"
+        return stream
+
+    async def work() -> None:
+        assert same(await run_on(), expected)
+        assert "".join([chunk.text async for chunk in run_on()]) == expected.text
+
+    run(work)
+    assert "".join(chunk.text for chunk in run_on()) == expected.text
 
 
 def test_an_error_of_the_engine_itself_leaves_nobody_waiting(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ class Stream(Iterator[Chunk], AsyncIterator[Chunk]):
         except BaseException:
             reader.end()
             raise
-        if state is not None and state.error is not None:
+        if reader.finish_reason == "error" and state is not None and state.error is not None:
             raise state.error
         return self.result
 
