@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cabochon.types import FinishReason, TokenOut
 
@@ -40,6 +40,11 @@ class SequencePlan:
     def known(self) -> int:
         """Rows that are no guesses: the token sampled after them has position ``first + known``."""
         return self.rows - len(self.guesses)
+
+    @property
+    def without_guesses(self) -> SequencePlan:
+        """The rows that are no guesses."""
+        return replace(self, rows=self.known, guesses=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ BAD = (
     ('{"prompt": 7}', "a prompt must be a text or a list of token ids, not 7"),
     ('{"ids": ["a"]}', "prompt: token id must be a whole number"),
     ("[" * 100000, "line 6: not JSON"),
+    ('{"id": NaN, "prompt": "a"}', "line 6: its id cannot be written as JSON"),
+    ('{"id": [-1e999], "prompt": "a"}', "line 6: its id cannot be written as JSON"),
+    ('{"prompt": "a", "logit_bias": {"' + "9" * 5000 + '": 1}}', "logit_bias: token id must be a whole number"),
 )
 
 

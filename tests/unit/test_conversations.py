@@ -222,6 +222,17 @@ def test_no_more_is_kept_than_a_tenant_may_have(tmp_path: Path) -> None:
     assert other.kept == [2, 5]
 
 
+def test_it_comes_back_while_a_running_text_takes_the_tenant_over_its_quota(tmp_path: Path) -> None:
+    machine = Machine(tenant_pages=9)
+    ids = machine.run(ids_of(1, 300)).ids
+    machine.talks.save(tmp_path / "talk", ids)
+    running = machine.submit(ids_of(2, 200))
+    for _ in range(3):
+        machine.engine.step()
+    assert machine.load(tmp_path / "talk") == tuple(ids)
+    machine.finish(running)
+
+
 def test_a_damaged_file_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, other = Machine(), Machine()
     ids = first.run(ids_of(1, 300)).ids

@@ -405,6 +405,42 @@ def test_the_tokens_of_a_step_are_counted_also_where_guesses_bring_several() -> 
     assert state.work.decode_steps < 15
 
 
+class FailsAt:
+    """A constraint that cannot say what comes after so many tokens."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def allowed(self, chosen: Sequence[int]) -> None:
+        if len(chosen) >= self.tokens:
+            raise NumericError("no more")
+
+
+@pytest.mark.parametrize("tokens", range(4, 12))
+def test_an_error_after_a_guess_comes_where_it_comes_without_guesses(tokens: int) -> None:
+    ids = [50, 51, 52, 53] * 12
+    model = FakeModel(script=dict(enumerate(ids)))
+    engine = Engine(model, pools_for(model.store), Limits(CONTEXT, 367), chunk=16, speculate=4)
+    state = run(engine, engine.submit(Request(tuple(ids[:12]), PARAMS, 30, constraint=FailsAt(tokens))))
+    assert isinstance(state.error, NumericError)
+    assert state.tokens == expected_tokens(model, replace(state.request, max_tokens=tokens))
+
+
+def test_nothing_is_generated_from_within_a_step() -> None:
+    class Asks:
+        def allowed(self, chosen: Sequence[int]) -> None:
+            if chosen:
+                engine.advance(other, 8)
+
+    model = FakeModel(pages=(30, 30))
+    engine = Engine(model, pools_for(model.store), Limits(CONTEXT, 367), chunk=32, max_running=2)
+    other = engine.submit(Request(prompt_of(50), PARAMS, 9))
+    asks = run(engine, engine.submit(Request(prompt_of(40, seed=1), PARAMS, 9, constraint=Asks())))
+    assert isinstance(asks.error, UsageError)
+    assert len(asks.tokens) == 1
+    assert run(engine, other).tokens == expected_tokens(model, other.request)
+
+
 # ---- Scores ---------------------------------------------------------------------------------------------------
 
 
@@ -547,6 +583,20 @@ def test_a_fork_takes_no_copy_where_there_is_no_room_for_one() -> None:
     fork = engine.submit(Request(prompt_of(200), replace(PARAMS, choice=1), 50), fork_of=first)
     for state in (first, fork):
         assert run(engine, state).tokens == expected_tokens(model, state.request)
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+@pytest.mark.parametrize("tenant", ["", "another"])
+def test_a_fork_of_another_engine_or_tenant_shares_nothing(steps: int, tenant: str) -> None:
+    origins, model = FakeModel(pages=(30, 30)), FakeModel(pages=(30, 30))
+    engine = forking_engine(model)
+    elsewhere = engine if tenant else forking_engine(origins)
+    first = elsewhere.submit(Request(prompt_of(70), PARAMS, 9))
+    for _ in range(steps):
+        elsewhere.step()
+    fork = engine.submit(Request(prompt_of(70), replace(PARAMS, choice=1), 9, tenant=tenant), fork_of=first)
+    assert run(engine, fork).tokens == expected_tokens(model, fork.request)
+    assert fork.reused == 0
 
 
 # ---- The arrays of a step ---------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ OPTIONS = frozenset(
 """Keys of a line, besides ``id`` and ``prompt`` or ``ids``; they go before the command's own options."""
 
 _MOST_BYTES = 64 << 20
+_MOST_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,10 @@ def _line(number: int, text: bytes) -> Line:
     if not isinstance(entry, dict):
         return Line(number, error=UsageError(f"{where}: not a JSON object"))
     name = entry.pop("id", number)
+    try:
+        json.dumps(name, allow_nan=False)
+    except (ValueError, RecursionError):
+        return Line(number, error=UsageError(f"{where}: its id cannot be written as JSON; give a text or a number"))
     prompts = [entry.pop(key) for key in ("prompt", "ids") if key in entry]
     if len(prompts) != 1:
         return Line(name, error=UsageError(f"{where}: give either prompt or ids"))
@@ -123,8 +128,13 @@ def _line(number: int, text: bytes) -> Line:
         return Line(name, error=UsageError(f"{where}: no such option: {', '.join(map(shown, unknown))}"))
     bias = entry.get("logit_bias")
     if isinstance(bias, dict):  # JSON's keys are texts
-        entry["logit_bias"] = {int(key) if key.isdecimal() else key: value for key, value in bias.items()}
+        entry["logit_bias"] = {_token_id(key): value for key, value in bias.items()}
     return Line(name, prompts[0], entry)
+
+
+def _token_id(key: str) -> int | str:
+    """The number that a key is, if it can be an id's."""
+    return int(key) if key.isdecimal() and len(key) < _MOST_DIGITS else key
 
 
 def _done(target: Path, lines: list[Line], defaults: dict[str, Any]) -> int:

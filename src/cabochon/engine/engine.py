@@ -74,6 +74,7 @@ class Engine:
         self._door = RLock()
         """Held for a moment where a request comes or goes, never during a step; the last of the two to be taken."""
         self._at_work = False
+        self._stepping = False
         self._leaving: list[tuple[RequestState, FinishReason]] = []
         self.prefixes = prefixes
         """The prefix cache, if texts share pages."""
@@ -106,7 +107,8 @@ class Engine:
 
         ``fork_of`` is an earlier request whose text begins as this prompt does: one of several replies to one prompt,
         or a text that is gone on with in another way. As long as that runs, this one waits for what both begin with,
-        shares its pages and runs only what comes after. One that has ended, or is another engine's, has none to share.
+        shares its pages and runs only what comes after. One that has ended, or is another engine's or another tenant's,
+        has none to share.
 
         Raises as ``Limits.check``, ``QueueFullError`` if as many requests or tokens wait already as may, and
         ``UsageError`` once the engine is closed.
@@ -118,7 +120,8 @@ class Engine:
             self._scheduler.check_line(self.limits, len(request.prompt))
             ids, drafter = list(request.prompt), Drafter(self._speculate)
             state = RequestState(self._submitted, request, self._holdings.new_tables(), ids, drafter)
-            if fork_of is not None and self._states.get(fork_of.number) is fork_of:
+            ours = fork_of is not None and self._states.get(fork_of.number) is fork_of
+            if fork_of is not None and ours and fork_of.request.tenant == request.tenant:
                 state.fork_of, state.shared = fork_of, min(common_ids(fork_of.ids, ids), len(ids) - 1)
             self._submitted += 1
             self._states[state.number] = state
@@ -147,15 +150,17 @@ class Engine:
 
         What a sequence's share raises (an overflow) ends its request with ``error``, which holds it; the others of the
         step are run without it, and none is any different for it.
+
+        Raises ``UsageError`` within a step: a constraint or an observer cannot wait for another generation.
         """
         with self._work():
-            plan = self._scheduler.plan()
+            if self._stepping:
+                raise UsageError("nothing can be generated from within a step, as by a constraint or an observer")
+            self._stepping = True
             try:
-                return self._run(plan)
-            except Exception as error:
-                if len(plan.sequences) == 1:
-                    return self._fail(plan.sequences[0], error)
-            return tuple(event for share in plan.sequences for event in self._run_alone(share))
+                return self._step()
+            finally:
+                self._stepping = False
 
     def advance(self, state: RequestState, tokens: int) -> None:
         """Runs steps until more than ``tokens`` tokens of a request have been chosen, or it has ended.
@@ -185,6 +190,15 @@ class Engine:
 
     # ---- A step -------------------------------------------------------------------------------------------------
 
+    def _step(self) -> tuple[RequestEvent, ...]:
+        plan = self._scheduler.plan()
+        try:
+            return self._run(plan)
+        except Exception as error:
+            if len(plan.sequences) == 1 and not plan.sequences[0].guesses:
+                return self._fail(plan.sequences[0], error)
+        return tuple(event for share in plan.sequences for event in self._run_alone(share))
+
     def _run(self, plan: StepPlan) -> tuple[RequestEvent, ...]:
         if not plan.sequences:
             return ()
@@ -197,6 +211,7 @@ class Engine:
         return self._commit(plan, chosen, time.perf_counter() - start)
 
     def _run_alone(self, share: SequencePlan) -> tuple[RequestEvent, ...]:
+        share = share.without_guesses  # what these raise the text itself may never come to, or later
         try:
             return self._run(StepPlan((share,)))
         except Exception as error:

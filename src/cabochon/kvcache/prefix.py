@@ -122,7 +122,7 @@ class PrefixCache:
         self._walk(trail, ids, len(ids) // PAGE)
         pages = [tuple(node.pages) for node in trail.nodes[1:]]
         usable = next(n for n in range(trail.pages, -1, -1) if self._held(trail, n))
-        self.end(trail, checkpoint=False)
+        self._leave(trail)
         return pages, usable
 
     def extend(self, trail: PrefixTrail, ids: Sequence[int], computed: int, tables: Sequence[PageTable]) -> None:
@@ -155,11 +155,7 @@ class PrefixCache:
         if checkpoint and trail.pages:
             self._checkpoints.add(trail)
         tenant = trail.nodes[0].name
-        for node in trail.nodes:
-            node.users -= 1
-        for node in reversed(trail.nodes):
-            self._drop_if_unneeded(node)
-        trail.nodes.clear()
+        self._leave(trail)
         self._keep_quota(tenant)
 
     def clear(self) -> None:
@@ -204,6 +200,14 @@ class PrefixCache:
                 return
             node.users += 1
             trail.nodes.append(node)
+
+    def _leave(self, trail: PrefixTrail) -> None:
+        """The trail's text goes through its nodes no more."""
+        for node in trail.nodes:
+            node.users -= 1
+        for node in reversed(trail.nodes):
+            self._drop_if_unneeded(node)
+        trail.nodes.clear()
 
     def _child(self, parent: PrefixNode, ids: tuple[int, ...]) -> PrefixNode | None:
         """The node of a page after ``parent``, made if there is none; None if its name stands for another text."""
