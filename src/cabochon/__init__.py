@@ -27,6 +27,7 @@ from cabochon.errors import (
 )
 
 if TYPE_CHECKING:
+    from cabochon.session.batch import Outcome
     from cabochon.session.loading import load
     from cabochon.session.results import Chunk, Generation, SavedConversation, Score, Timings
     from cabochon.session.session import Session
@@ -44,6 +45,7 @@ __all__ = [
     "Generation",
     "MissingDependencyError",
     "NumericError",
+    "Outcome",
     "RunError",
     "SamplingParams",
     "SavedConversation",
@@ -65,6 +67,7 @@ __all__ = [
 _LAZY = {
     "Chunk": "cabochon.session",
     "Generation": "cabochon.session",
+    "Outcome": "cabochon.session",
     "SamplingParams": "cabochon.types",
     "SavedConversation": "cabochon.session",
     "Score": "cabochon.session",
