@@ -109,7 +109,8 @@ def engine_of(draw: Random, model: Model) -> Engine:
     chunk = draw.choice([1, draw.randint(2, 12), draw.randint(13, MOST_ROWS)])
     spare = draw.choice([0, draw.randint(0, SPARE)])
     pools = [PagePool(pages + spare) for pages in plan_pages(groups, CONTEXT, chunk)]
-    prefixes = PrefixCache(groups, pools, "tiny", draw.randint(0, 8)) if draw.random() < 0.8 else None
+    quota = draw.choice([None, None, draw.randint(1, 12)])
+    prefixes = PrefixCache(groups, pools, "tiny", draw.randint(0, 8), quota) if draw.random() < 0.8 else None
     limits = Limits(CONTEXT, model.config.vocab)
     running, speculate = draw.randint(1, 5), draw.choice([0, 0, 1, 3, 8])
     return Engine(model, pools, limits, chunk=chunk, max_running=running, prefixes=prefixes, speculate=speculate)
