@@ -102,6 +102,22 @@ def test_a_text_that_parts_within_a_page_begins_with_a_copy_of_it(parts_at: int)
     assert again.reused == parts_at
 
 
+def test_a_text_is_looked_up_and_counted_once_however_long_it_waits() -> None:
+    engine = engine_of(pages=(40, 20), max_running=4)
+    assert engine.prefixes is not None
+    states = [engine.submit(Request(ids_of(n, 300), GREEDY, 60)) for n in range(4)]
+    begun = []
+    admit = engine._scheduler._admit
+    engine._scheduler._admit = lambda state: (begun.append(state.number), admit(state))[1]  # type: ignore[func-returns-value]
+    while not engine.idle:
+        engine.step()
+        engine.check_integrity()
+    assert [state.tokens for state in states] == [alone(engine, state.request) for state in states]
+    assert engine.prefixes.counters.lookups == 4 + engine.pauses
+    # Not at each of some two hundred steps: only when pages became free.
+    assert len(begun) < 30
+
+
 def test_where_a_message_ends_another_text_can_go_on() -> None:
     """Sliding pages at the ends of prompts and messages outlast others."""
     for ends, reused in (((), 0), ((200,), 192)):

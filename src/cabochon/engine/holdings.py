@@ -77,7 +77,7 @@ class Holdings:
         if found.part and self._can_copy():
             for group, (table, page) in enumerate(zip(state.tables, found.part, strict=True)):
                 table.adopt_copy(page, partial(self._store.copy_page, group))
-            state.computed += found.part_keys
+            found.trail.found = state.computed = found.keys + found.part_keys
 
     def _fork(self, state: RequestState, most: int) -> None:
         """Takes over from the text that a request is forked of, if that holds more than was found."""
@@ -93,9 +93,10 @@ class Holdings:
             table.let_go_all()
         for group, (table, theirs) in enumerate(zip(state.tables, origin.tables, strict=True)):
             table.fork(theirs, keys, partial(self._store.copy_page, group))
-        if self._prefixes is not None and state.trail is not None:
-            self._prefixes.extend(state.trail, state.ids, keys, state.tables)
         state.computed = keys
+        if self._prefixes is not None and state.trail is not None:
+            state.trail.found = keys
+            self._prefixes.extend(state.trail, state.ids, keys, state.tables)
 
     def _can_copy(self) -> bool:
         return all(pool.free >= COPY_ROOM for pool in self._pools)

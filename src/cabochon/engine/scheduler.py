@@ -24,8 +24,9 @@ class Scheduler:
 
     A request's share of a step is some of what is known of its sequence and not yet stored: a piece of its prompt, or
     the one token just chosen. The two are no different here, but that single rows go first. A step has at most
-    ``token_budget`` rows. Requests begin in order of arrival, as far as there are pages. When pages run out, the newest
-    running request is paused: its pages are let go, and it begins again, first in line, when there is room.
+    ``token_budget`` rows. Requests begin in order of arrival, as far as there are pages; a fork waits for what its
+    origin is about to store, and those behind it with it. When pages run out, the newest running request is paused: its
+    pages are let go, and it begins again, first in line, when there is room.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class Scheduler:
         self._pause = pause
         self._waiting: deque[RequestState] = deque()
         self._running: list[RequestState] = []
+        self._refused: tuple[RequestState, list[int]] | None = None
+        """The request that did not fit last, and the free pages it had."""
         self.pauses = 0
         """How often a running request had to make room."""
 
@@ -76,6 +79,7 @@ class Scheduler:
         """There are no requests."""
         self._running.clear()
         self._waiting.clear()
+        self._refused = None
 
     def plan(self) -> StepPlan:
         """The next step, with pages for all its rows; without sequences if nothing is to be done."""
@@ -89,12 +93,13 @@ class Scheduler:
                 scored = SCORED_ROWS - sum(share.rows for share in shares.values() if share.scores)
         while self._waiting and len(self._running) < self._max_running and budget:
             state = self._waiting[0]
-            if state.awaits_origin:
+            if state.awaits_origin or (state.to_score and not scored) or self._still_refused(state):
                 break
             self._admit(state)
             share = _share(state, budget, scored)
-            if not share.rows or not self._fits(state, share.rows):
+            if not self._fits(state, share.rows):
                 self._pause(state)
+                self._refused = state, [pool.free for pool in self._pools]
                 break
             self._begin(state)
             _grow(state.tables, share.end)
@@ -110,7 +115,14 @@ class Scheduler:
         room = min(budget, FEW_ROWS // len(self._running), state.request.max_tokens - len(state.tokens))
         return state.drafter.draft(state.ids, room - 1)
 
+    def _still_refused(self, state: RequestState) -> bool:
+        """Whether a request did not fit, and no page has become free since."""
+        if self._refused is None or self._refused[0] is not state or not self._running:
+            return False
+        return all(pool.free <= free for pool, free in zip(self._pools, self._refused[1], strict=True))
+
     def _begin(self, state: RequestState) -> None:
+        self._refused = None
         self._waiting.popleft()
         state.phase = "running"
         self._running.append(state)

@@ -26,12 +26,15 @@ class Checkpoints:
     def add(self, trail: PrefixTrail, *, parting: bool = False) -> None:
         """Makes the trail's end a checkpoint; with ``parting`` one where texts were seen to part."""
         node = trail.nodes[-1]
-        if parting:
-            self._partings.add(node)
         if node in self._protected:
             self.use(node)
+            self._partings.update([node] if parting else ())
             return
-        self._protected[node] = [_seen_after(trail, index, group) for index, group in enumerate(self._groups)]
+        seen = [_seen_after(trail, index, group) for index, group in enumerate(self._groups)]
+        if not any(seen):
+            return
+        self._protected[node] = seen
+        self._partings.update([node] if parting else ())
         for pool, pages in zip(self._pools, self._protected[node], strict=True):
             for page in pages:
                 pool.protect(page, True)

@@ -104,9 +104,7 @@ class PrefixCache:
         self._reach(trail)
         self._checkpoints.use(trail.nodes[-1])
         part, part_keys = _longest_part(trail.nodes[-1], ids[usable * PAGE : min((usable + 1) * PAGE, len(ids) - 1)])
-        self.counters.lookups += 1
-        self.counters.hits += usable > 0
-        self.counters.tokens_reused += usable * PAGE
+        trail.found = usable * PAGE
         return Found(trail, usable * PAGE, part, part_keys)
 
     def open(self, tenant: Hashable = None) -> PrefixTrail:
@@ -130,6 +128,11 @@ class PrefixCache:
 
         To be called before any of them is let go.
         """
+        if trail.found is not None:  # it runs: a text that begins and does not fit yet begins again
+            self.counters.lookups += 1
+            self.counters.hits += trail.found > 0
+            self.counters.tokens_reused += trail.found
+            trail.found = None
         while not trail.closed and trail.pages < computed // PAGE:
             index = trail.pages
             node = self._child(trail.nodes[-1], tuple(ids[index * PAGE : (index + 1) * PAGE]))

@@ -39,6 +39,8 @@ class PrefixTrail:
     """Places, in pages, whose sliding pages are to be protected once they are stored: ends of prompt and messages."""
     parting: int = 0
     """The same for the place where another text was seen to part from this one; 0 for none."""
+    found: int | None = None
+    """Keys that were found when the text began, until they have been counted."""
     closed: bool = False
     """True where a name stands for another text already: nothing after it can be named."""
 

@@ -264,7 +264,7 @@ class Session:
 
         The first ``after`` ids of its prompt and the reply read so far are kept (all of them unless given), ``ids``
         follow, and from there on it is a generation of its own. What is not given is as in the stream, the seed
-        included. What is still stored of the text is not run again.
+        included; but its prompt is not scored. What is still stored of the text is not run again.
         """
         text = (*stream.request.prompt, *stream.result.token_ids)
         params = self._sampling.params({"seed": stream.request.params.seed, **sampling}, stream.request.params)
@@ -273,6 +273,7 @@ class Session:
             prompt=kept_and_added(text, after, ids),
             params=params,
             max_tokens=stream.request.max_tokens if max_tokens is None else max_tokens,
+            prompt_logprobs=None,
         )
         return self._handle(self.limits.check(request), StopStrings(stream.stops if stop is None else stop), stream)
 
