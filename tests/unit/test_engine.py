@@ -340,6 +340,42 @@ def test_an_interruption_ends_all_and_the_pools_are_as_new(at: int) -> None:
     assert run(engine, again).tokens == expected_tokens(model, again.request)
 
 
+def test_an_interruption_wherever_it_can_come_leaves_the_engine_usable_while_its_traceback_is_kept() -> None:
+    """Python looks for signals where a function begins and where one of C's has returned."""
+    model = FakeModel(chunk=64)
+    request = Request(prompt_of(40), PARAMS, 2)
+    expected = expected_tokens(model, request)
+    for at in range(1, 2000):
+        engine = engine_of(model, chunk=64)
+        places = 0
+
+        def interrupted(frame: FrameType, event: str, argument: object, at: int = at) -> None:
+            nonlocal places
+            if frame.f_code.co_filename.endswith(("engine.py", "scheduler.py", "contextlib.py")):
+                places += event in ("call", "c_return")
+                if places == at:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+        kept = None
+        sys.setprofile(interrupted)
+        try:
+            engine.advance(engine.submit(request), 1)
+        except KeyboardInterrupt as error:
+            kept = error
+        finally:
+            sys.setprofile(None)
+        engine.check_integrity()
+        again = engine.submit(request)
+        engine.advance(again, 1)
+        assert again.tokens == expected
+        engine.close()
+        assert engine.idle
+        if kept is None:
+            break
+    assert 50 < at < 1999
+
+
 def test_an_error_in_the_observer_ends_the_request() -> None:
     def broken(plan: StepPlan, step: StepInput, logits: Float32) -> None:
         raise ValueError("broken")

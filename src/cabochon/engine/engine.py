@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.engine.choose import Chosen, choose
@@ -22,6 +21,8 @@ from cabochon.kvcache.prefix import PrefixCache, common_ids
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
 from cabochon.types import FinishReason, Float32, StepInput, TokenOut
+
+T = TypeVar("T")
 
 Observer: TypeAlias = Callable[[StepPlan, StepInput, Float32], None]
 """Told of every step, before its tokens are chosen: the plan, the input, and the logits [R, V] (valid for the call)."""
@@ -124,8 +125,13 @@ class Engine:
             if fork_of is not None and ours and fork_of.request.tenant == request.tenant:
                 state.fork_of, state.shared = fork_of, min(common_ids(fork_of.ids, ids), len(ids) - 1)
             self._submitted += 1
-            self._states[state.number] = state
-            self._scheduler.add(state)
+            try:
+                self._states[state.number] = state
+                self._scheduler.add(state)
+            except BaseException:  # Ctrl-C
+                self._scheduler.discard(state)
+                self._states.pop(state.number, None)
+                raise
         return state
 
     def cancel(self, state: RequestState, reason: FinishReason = "cancelled") -> None:
@@ -136,8 +142,7 @@ class Engine:
 
     def cancel_all(self) -> None:
         """Ends all requests."""
-        with self._work():
-            self._leaving += [(state, "cancelled") for state in self._scheduler.requests]
+        self.at_rest(self._leave_all)
 
     def close(self) -> None:
         """Ends all requests and takes no more."""
@@ -153,30 +158,22 @@ class Engine:
 
         Raises ``UsageError`` within a step: a constraint or an observer cannot wait for another generation.
         """
-        with self._work():
-            if self._stepping:
-                raise UsageError("nothing can be generated from within a step, as by a constraint or an observer")
-            self._stepping = True
-            try:
-                return self._step()
-            finally:
-                self._stepping = False
+        return self.at_rest(self._step)
 
     def advance(self, state: RequestState, tokens: int) -> None:
         """Runs steps until more than ``tokens`` tokens of a request have been chosen, or it has ended.
 
         Where several threads wait, each in turn runs steps for all.
         """
-        while len(state.tokens) <= tokens and state.finish_reason is None:
-            with self._work():
-                if len(state.tokens) <= tokens and state.finish_reason is None:
-                    self.step()
+        while not state.has_come(tokens):
+            self.at_rest(lambda: None if state.has_come(tokens) else self._step())
 
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """No step runs meanwhile on another thread: pages may be read, and others named."""
-        with self._work():
-            yield
+    def at_rest(self, work: Callable[[], T]) -> T:
+        """Calls ``work`` while no step runs on another thread: pages may be read, and others named."""
+        try:
+            return self._turn(work)
+        finally:
+            self._settle()
 
     def check_integrity(self) -> None:
         """Raises ``AssertionError`` unless every page is owned as often as counted and all requests are consistent."""
@@ -191,6 +188,15 @@ class Engine:
     # ---- A step -------------------------------------------------------------------------------------------------
 
     def _step(self) -> tuple[RequestEvent, ...]:
+        if self._stepping:
+            raise UsageError("nothing can be generated from within a step, as by a constraint or an observer")
+        try:
+            self._stepping = True
+            return self._run_step()
+        finally:
+            self._stepping = False
+
+    def _run_step(self) -> tuple[RequestEvent, ...]:
         plan = self._scheduler.plan()
         try:
             return self._run(plan)
@@ -296,41 +302,34 @@ class Engine:
 
     # ---- One at a time --------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _work(self) -> Iterator[None]:
-        """Around what changes requests and pages: one thread at a time, and nothing is left half done."""
-        try:
-            with self._turn():
-                yield
-        finally:
-            self._settle()
-
     def _settle(self) -> None:
         """Sees off whoever is to leave, unless another thread is at work: it comes here when it is done."""
         while self._leaving and self._lock.acquire(blocking=False):
             try:
                 if self._at_work:
                     return
-                with self._turn():
-                    pass
+                self._turn(lambda: None)
             finally:
                 self._lock.release()
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
+    # No context manager: Ctrl-C at its end would leave it open until whoever holds the exception lets it go.
+    def _turn(self, work: Callable[[], T]) -> T:
+        """What changes requests and pages: one thread at a time, and nothing is left half done."""
         with self._lock:
             if self._at_work:  # within a step: an observer's call, or a stream that is collected
-                yield
-                return
-            self._at_work = True
+                return work()
             try:
-                yield
+                self._at_work = True
+                try:
+                    result = work()
+                except Exception:
+                    self._see_off()
+                    raise
                 self._see_off()
-            except Exception:
-                self._see_off()
-                raise
-            except BaseException:  # Ctrl-C: it may have come between any two lines
-                self._start_over()
+                return result
+            except BaseException as error:
+                if not isinstance(error, Exception):  # Ctrl-C: it may have come between any two lines
+                    self._start_over()
                 raise
             finally:
                 self._at_work = False
@@ -343,6 +342,9 @@ class Engine:
                 self._finish(state, reason)
         if self.idle:
             self.check_integrity()
+
+    def _leave_all(self) -> None:
+        self._leaving += [(state, "cancelled") for state in self._scheduler.requests]
 
     def _start_over(self) -> None:
         """All requests end, and nobody owns a page."""

@@ -189,6 +189,10 @@ class RequestState:
         origin = self.fork_of
         return origin is not None and origin.phase != "finished" and origin.computed < self.shared
 
+    def has_come(self, tokens: int) -> bool:
+        """Whether more than ``tokens`` tokens have been chosen, or it has ended."""
+        return len(self.tokens) > tokens or self.finish_reason is not None
+
     def check(self) -> None:
         """Raises ``AssertionError`` unless all lengths agree with one another."""
         prompt, chosen, length = len(self.request.prompt), len(self.tokens), len(self.ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from cabochon.engine.request import Limits, RequestState
 from cabochon.errors import QueueFullError
@@ -74,6 +75,11 @@ class Scheduler:
     def remove(self, state: RequestState) -> None:
         """A request that has ended, wherever it stood."""
         (self._running if state.phase == "running" else self._waiting).remove(state)
+
+    def discard(self, state: RequestState) -> None:
+        """A request that is not in line after all, if it has come to be added."""
+        with suppress(ValueError):
+            self._waiting.remove(state)
 
     def clear(self) -> None:
         """There are no requests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from cabochon.engine.engine import Engine
 from cabochon.errors import ContextLengthError, ConversationError, UsageError, shown
@@ -39,14 +40,8 @@ class Conversations:
                 f"the conversation has {len(ids)} tokens, more than the context of {self._engine.limits.context}"
             )
         origin = self._found_origin()
-        with new_file(path) as file, self._engine.at_rest():
-            known, usable = prefixes.held(ids, _TENANT)
-            held = [
-                [page[group] for page in known[kv.first_page(usable) : usable]]
-                for group, kv in enumerate(self._store.layout.groups)
-            ]
-            nbytes = write_conversation(file, self._store, origin, ids, usable, held)
-        return SavedConversation(len(ids), usable * PAGE, nbytes)
+        with new_file(path) as file:
+            return self._engine.at_rest(lambda: self._write(file, prefixes, origin, ids))
 
     def load(self, path: str | Path) -> tuple[int, ...]:
         """As ``Session.load_conversation``."""
@@ -57,9 +52,17 @@ class Conversations:
                 ids = limits.check_ids("conversation", file.ids)
             except UsageError as error:
                 raise ConversationError(f"{path}: {error}") from None
-            with self._engine.at_rest():
-                restore(file, self._store, self._pools, prefixes, _TENANT)
+            self._engine.at_rest(lambda: restore(file, self._store, self._pools, prefixes, _TENANT))
         return ids
+
+    def _write(self, file: BinaryIO, prefixes: PrefixCache, origin: Origin, ids: Sequence[int]) -> SavedConversation:
+        known, usable = prefixes.held(ids, _TENANT)
+        held = [
+            [page[group] for page in known[kv.first_page(usable) : usable]]
+            for group, kv in enumerate(self._store.layout.groups)
+        ]
+        nbytes = write_conversation(file, self._store, origin, ids, usable, held)
+        return SavedConversation(len(ids), usable * PAGE, nbytes)
 
     def _prefixes(self) -> PrefixCache:
         if self._engine.prefixes is None:

@@ -33,7 +33,7 @@ class _Waiter:
     @property
     def served(self) -> bool:
         """Whether what it waits for is there, or nobody is any more who could be woken."""
-        return _there(self.state, self.tokens) or self.loop.is_closed()
+        return self.state.has_come(self.tokens) or self.loop.is_closed()
 
 
 class Driver:
@@ -53,7 +53,7 @@ class Driver:
         # Twice the start-up time of this package, which programs without coroutines are spared.
         from asyncio import get_running_loop
 
-        while not _there(state, tokens):
+        while not state.has_come(tokens):
             loop = get_running_loop()
             waiter = _Waiter(state, tokens, loop, loop.create_future())
             self._add(waiter)
@@ -127,10 +127,6 @@ class Driver:
 
 def _no_step() -> None:
     """Of an engine that has been closed; the model's memory is not held for it."""
-
-
-def _there(state: RequestState, tokens: int) -> bool:
-    return len(state.tokens) > tokens or state.finish_reason is not None
 
 
 def _settle(futures: list[Future[None]], error: BaseException | None) -> None:
