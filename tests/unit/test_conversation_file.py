@@ -323,6 +323,21 @@ def test_a_file_is_replaced_only_when_it_is_whole(tmp_path: Path, monkeypatch: p
     assert read(path)[0] == IDS
 
 
+def test_an_interruption_as_soon_as_there_is_a_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def interrupted(*arguments: Any) -> int:
+        os.close(opened(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "talk"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (

@@ -454,7 +454,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a new file may not be on the disk when the old one goes",
         (TALK_FILE,),
         CONVERSATION_MODULE,
-        "            os.fsync(handle)\n",
+        "            os.fsync(file.fileno())\n",
         "",
     ),
     _one(

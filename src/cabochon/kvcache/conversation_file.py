@@ -22,7 +22,6 @@ import json
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,14 +75,15 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
             raise ConversationError(f"{path}: not a regular file")
-        handle, name = tempfile.mkstemp(prefix=".cabochon-", dir=target.parent)
+        # Before there is a file: Ctrl-C may come as soon as there is one.
+        name = target.parent / f".cabochon-{os.urandom(8).hex()}"
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(name, "xb", opener=_private) as file:
             yield file
             file.flush()
-            os.fsync(handle)
+            os.fsync(file.fileno())
         os.replace(name, target)
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -241,6 +241,10 @@ def _described(store: KVStore, origin: Origin) -> dict[str, Any]:
     """What a file's header must say for its pages to be of use in ``store``."""
     groups = [[group.window, group.kv_heads, group.head_dim, list(group.layers)] for group in store.layout.groups]
     return {"model": origin.model, "arithmetic": origin.arithmetic, "kv_type": store.kv_type, "groups": groups}
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _unwritable(path: Path, error: OSError) -> ConversationError:
