@@ -166,7 +166,7 @@ class Engine:
         Where several threads wait, each in turn runs steps for all.
         """
         while not state.has_come(tokens):
-            self.at_rest(lambda: None if state.has_come(tokens) else self._step())
+            self.at_rest(lambda: None if state.has_come(tokens) else self.step())
 
     def at_rest(self, work: Callable[[], T]) -> T:
         """Calls ``work`` while no step runs on another thread: pages may be read, and others named."""
