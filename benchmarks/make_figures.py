@@ -2,7 +2,8 @@
 
     python benchmarks/make_figures.py [--check]
 
-Nothing is measured here: ``compare.py``, ``cold_start.py`` and ``golden.py`` wrote the results, with ``--save``.
+Nothing is measured here: ``compare.py``, ``cold_start.py``, ``golden.py``, ``streams.py``, ``single_stream.py`` and
+``reuse.py`` wrote the results, with ``--save``.
 ``--check`` only tells whether the README has the table that the results give (a test runs it).
 """
 
@@ -19,11 +20,18 @@ START, END = "<!-- figures: benchmarks/make_figures.py -->\n", "<!-- end of figu
 MEAN = "mean |difference of log-probability|, 2,000 tokens"
 SAME = "same most probable token"
 
+_REUSE = (
+    ("the next turn of a conversation", "next turn"),
+    ("the same from a file, in a new process", "from disk"),
+    ("a question after a known system prompt, 50 conversations later", "shared beginning"),
+)
+
 
 def figures() -> str:
     """The table, as Markdown."""
     speed, int8, cold = _result("compare"), _result("compare-int8"), _result("cold-start")["first_token_s"]
     golden, golden_int8, torch = _result("golden"), _result("golden-int8"), _result("golden-torch")
+    streams, single, reuse = _result("streams"), _result("single-stream"), _result("reuse")
     rows = [
         ("decode, one stream", "decode", speed),
         ("prefill of 512 tokens", "prefill", speed),
@@ -41,6 +49,21 @@ def figures() -> str:
         ),
         "| first token from a cold start, seconds (less is better) |"
         f" {cold['cabochon']:.2f} | {cold['llama.cpp']:.2f} | {cold['ratio']:.2f} |",
+        f"| {streams['streams']} streams together, in all (`make bench-engine`) |"
+        f" {streams['cabochon']:.0f} | {streams['llama.cpp']:.0f} | {streams['ratio']:.2f} |",
+        "",
+        "What is stored is not run again, and the bits are those of running it (`make bench-engine`):",
+        "",
+        "| | tokens | run | first token sooner than without reuse |",
+        "|---|---|---|---|",
+        *(
+            f"| {words} | {reuse[key]['prompt']:,} | {reuse[key]['run']} | {reuse[key]['first_token_ratio']:.0f}x |"
+            for words, key in _REUSE
+        ),
+        "",
+        f"`--speculate` where a text repeats itself: {single['repeating']['guessing']['ratio']:.1f}x the tokens per"
+        f" second; where hardly anything repeats: {single['new']['guessing']['ratio']:.2f}x. One stream in an engine"
+        f" made for 16: {single['new']['for 16 streams']['ratio']:.2f}x.",
         "",
         "Against float32 arithmetic on the same weights, an independent implementation, 2,000 tokens (`make golden`):",
         "",

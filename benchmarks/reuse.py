@@ -30,7 +30,7 @@ from cabochon.session import Generation, Session
 from cabochon.types import PAGE
 
 CONVERSATION, TURN = 3000, 40
-SYSTEM, QUESTION, OTHERS = 2000, 60, 50
+SYSTEM, QUESTION, OTHERS = 2000, 40, 50
 TOKENS = 24
 KV_MEMORY = 220 << 20
 ROUNDS = 3
