@@ -64,7 +64,8 @@ template <class Unit, class D>
 inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_present, const QuantizedRows& x,
                      int64_t rows, float* y, int64_t y_stride, uint8_t* scratch) {
   const int64_t units = w.cols / Unit::Layout::kInputs;
-  if (rows <= kDirectRows) {
+  constexpr int kDirect = Unit::kPlain ? kDirectPlainRows : kDirectRows;
+  if (rows <= kDirect) {
     each_tile(rows, kFewRows, [&](int64_t row, int64_t n) {
       with_constant<1, kFewRows>(n, [&](auto r) {
         few_rows<Unit, D, r.value>(group, units, TileRows(x, w.cols, y, y_stride, row), lanes_present);
@@ -72,7 +73,7 @@ inline void group_of(const PackedWeight& w, const uint8_t* group, int lanes_pres
     });
     return;
   }
-  constexpr int kLeast = least_tile(kDirectRows + 1, kTileRows);
+  constexpr int kLeast = least_tile(kDirect + 1, kTileRows);
   constexpr int64_t kUnits = kPanelBlocks / Unit::kBlocks, kBytes = Unit::Layout::kBytes;
   // With many tiles the wait is a small part, and what was asked for would leave the cache again.
   const int64_t tiles = tiles_of(rows, kTileRows);

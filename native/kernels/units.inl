@@ -2,7 +2,8 @@
 // unsigned bytes and as scales in floats, in registers.
 //
 // A unit has: Layout; kBits, so that its bytes are below 1 << kBits; kBlocks; kHalves, 2 where each half block has
-// scales of its own; kHasMin; pair<J>(block) and scales(block).
+// scales of its own; kHasMin; kPlain, where its slices are stored as they are; pair<J>(block) and
+// scales(block).
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace cabochon::CABOCHON_ISA {
 struct UnitQ2_K {
   using Layout = layout::Q2_K;
   static constexpr int kBits = 2, kHalves = 2, kBlocks = 8;
-  static constexpr bool kHasMin = true;
+  static constexpr bool kHasMin = true, kPlain = false;
   const uint8_t* unit;
   F32x16 d, dmin;
   uint8_t sub_scales[256], sub_minima[256];  // [half block][row]
@@ -36,7 +36,7 @@ struct UnitQ2_K {
 struct UnitQ3_K {
   using Layout = layout::Q3_K;
   static constexpr int kBits = 3, kHalves = 2, kBlocks = 8;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
   F32x16 d;
   SixBits sub;
@@ -56,7 +56,7 @@ struct UnitQ3_K {
 struct UnitQ4_K {
   using Layout = layout::Q4_K;
   static constexpr int kBits = 4, kHalves = 1, kBlocks = 8;
-  static constexpr bool kHasMin = true;
+  static constexpr bool kHasMin = true, kPlain = false;
   const uint8_t* unit;
   F32x16 d, dmin;
   SixBits sub;
@@ -75,7 +75,7 @@ struct UnitQ4_K {
 struct UnitQ5_K {
   using Layout = layout::Q5_K;
   static constexpr int kBits = 5, kHalves = 1, kBlocks = 8;
-  static constexpr bool kHasMin = true;
+  static constexpr bool kHasMin = true, kPlain = false;
   const uint8_t* unit;
   F32x16 d, dmin;
   SixBits sub;
@@ -95,7 +95,7 @@ struct UnitQ5_K {
 struct UnitQ6_K {
   using Layout = layout::Q6_K;
   static constexpr int kBits = 6, kHalves = 2, kBlocks = 8;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
   F32x16 d;
 
@@ -114,7 +114,7 @@ struct UnitQ6_K {
 struct UnitIQ4_XS {
   using Layout = layout::IQ4_XS;
   static constexpr int kBits = 8, kHalves = 1, kBlocks = 8;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
   F32x16 d;
   uint8_t sub_scales[128];  // [block][row]

@@ -8,7 +8,7 @@ namespace cabochon::CABOCHON_ISA {
 struct UnitQ8_0 {
   using Layout = layout::Q8_0;
   static constexpr int kBits = 8, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = true;
   const uint8_t* unit;
 
   explicit UnitQ8_0(const uint8_t* p) : unit(p) {}
@@ -23,7 +23,7 @@ struct UnitQ8_0 {
 struct UnitQ4_0 {
   using Layout = layout::Q4_0;
   static constexpr int kBits = 4, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
 
   explicit UnitQ4_0(const uint8_t* p) : unit(p) {}
@@ -38,7 +38,7 @@ struct UnitQ4_0 {
 struct UnitQ4_1 {
   using Layout = layout::Q4_1;
   static constexpr int kBits = 4, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = true;
+  static constexpr bool kHasMin = true, kPlain = false;
   const uint8_t* unit;
 
   explicit UnitQ4_1(const uint8_t* p) : unit(p) {}
@@ -54,7 +54,7 @@ struct UnitQ4_1 {
 struct UnitQ5_0 {
   using Layout = layout::Q5_0;
   static constexpr int kBits = 5, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
   Bytes64 fifth;
 
@@ -69,7 +69,7 @@ struct UnitQ5_0 {
 struct UnitQ5_1 {
   using Layout = layout::Q5_1;
   static constexpr int kBits = 5, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = true;
+  static constexpr bool kHasMin = true, kPlain = false;
   const uint8_t* unit;
   Bytes64 fifth;
 
@@ -90,7 +90,7 @@ CABOCHON_INLINE inline SlicePair in_code_book(SlicePair places) {
 struct UnitIQ4_NL {
   using Layout = layout::IQ4_NL;
   static constexpr int kBits = 8, kHalves = 1, kBlocks = 1;
-  static constexpr bool kHasMin = false;
+  static constexpr bool kHasMin = false, kPlain = false;
   const uint8_t* unit;
 
   explicit UnitIQ4_NL(const uint8_t* p) : unit(p) {}

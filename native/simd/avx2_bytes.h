@@ -86,7 +86,7 @@ inline __m256i odd_inputs(const uint8_t* activations) {
 
 inline constexpr int kTileRows = 6;  // 12 accumulators, 2 vectors of weights, 1 of activations, 1 product
 inline constexpr int kFewRows = 4;   // 8 accumulators, and what unpacking needs
-inline constexpr int kDirectRows = 8;
+inline constexpr int kDirectRows = 8, kDirectPlainRows = 32;
 
 // Sums of rows 0-7 and 8-15.
 struct Sums {

@@ -72,9 +72,9 @@ inline __m512i broadcast_4_bytes(const uint8_t* p) {
 }
 
 #ifdef CABOCHON_EMULATED  // emulated code is large: keep it short
-inline constexpr int kTileRows = 3, kFewRows = 2, kDirectRows = 3;
+inline constexpr int kTileRows = 3, kFewRows = 2, kDirectRows = 3, kDirectPlainRows = 3;
 #else
-inline constexpr int kTileRows = 8, kFewRows = 4, kDirectRows = 8;
+inline constexpr int kTileRows = 8, kFewRows = 4, kDirectRows = 8, kDirectPlainRows = 8;
 #endif
 
 template <bool TwoTerms>

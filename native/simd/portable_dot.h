@@ -86,9 +86,10 @@ inline void store_activations(uint8_t* p, I32x16 q) {
   }
 }
 
-inline constexpr int kTileRows = 4;    // rows of activations that meet a stored slice while it is at hand
-inline constexpr int kFewRows = 1;     // rows that meet a block while it is unpacked
-inline constexpr int kDirectRows = 1;  // up to here unpacked weights are not worth storing
+inline constexpr int kTileRows = 4;         // rows of activations that meet a stored slice while it is at hand
+inline constexpr int kFewRows = 1;          // rows that meet a block while it is unpacked
+inline constexpr int kDirectRows = 1;       // up to here unpacked weights are not worth storing
+inline constexpr int kDirectPlainRows = 1;  // the same where hardly anything is to be unpacked (Unit::kPlain)
 
 // A slice in the form the dot product wants.
 struct WideSlice {

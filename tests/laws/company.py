@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.laws.company_models import CONTEXT, MODELS, MOST_ROWS, SPARE, VOCAB, native_model
+from tests.laws.company_models import CONTEXT, MOST_ROWS, SPARE, VOCAB, drawn_number, native_model
 from tests.laws.company_params import drawn_constraint, drawn_params
 
 from cabochon.engine.engine import Engine
@@ -141,7 +141,7 @@ def run_case(
 ) -> Counter[str]:
     """Runs one case; how often things happened in it that are worth having happened."""
     draw = Random(seed)
-    model = model_of(draw.randrange(MODELS))
+    model = model_of(drawn_number(draw))
     plans = planned(draw)
     poison(model.store)
     engine = engine_of(draw, model)

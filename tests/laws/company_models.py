@@ -30,6 +30,8 @@ SPARE = 14
 
 KV_TYPES: tuple[KVType, ...] = ("f16", "bf16", "f16", "f32", "int8")
 
+_SLOW = ("portable", "avx512-emulated")
+
 K = 256
 """Values in a block of a K-quant."""
 
@@ -47,6 +49,7 @@ class DrawnModel:
     isa: str
 
 
+@cache
 def drawn_model(number: int) -> DrawnModel:
     """One of the random models. In every third some matrices have rows for K-quants; on the best instruction set these
     models are wide, and all have. (An emulated set takes two milliseconds for a row of a wide model.)"""
@@ -98,6 +101,12 @@ def _k_types(turn: int) -> dict[str, WeightType]:
     """Types of the matrices with long rows: in three turns each comes once."""
     kinds = [kind for kind in WeightType if kind.block_values == K]
     return {role: kinds[(turn + shift) % len(kinds)] for role, shift in (("down", 0), ("attention_output", 3))}
+
+
+def drawn_number(draw: Random) -> int:
+    """Any of the models; those whose instruction set takes times as long come less often."""
+    number = draw.randrange(MODELS)
+    return drawn_number(draw) if drawn_model(number).isa in _SLOW and draw.random() < 0.6 else number
 
 
 @cache

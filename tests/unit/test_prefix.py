@@ -102,6 +102,23 @@ def test_a_text_that_parts_within_a_page_begins_with_a_copy_of_it(parts_at: int)
     assert again.reused == parts_at
 
 
+@pytest.mark.parametrize("chunk", [1, 31, 32, 33, 34, 48, 64])
+@pytest.mark.parametrize("parts_at", [97, 113, 115, 116, 127, 128])
+def test_a_copied_page_needs_no_more_room_than_there_must_be(chunk: int, parts_at: int) -> None:
+    """Pools of exactly one context: what the query after the copied keys does not see is not held for it."""
+    model = FakeModel(tiny_config(layers=3, pattern=3, window=20), context=256, chunk=chunk)
+    pools = pools_for(model.store)
+    prefixes = PrefixCache(model.store.layout.groups, pools, "fake", 12)
+    engine = Engine(model, pools, Limits(256, model.config.vocab), chunk=chunk, prefixes=prefixes)
+    first = ids_of(1, 250)
+    for prompt in (first[:140], (*first[:parts_at], 5, *ids_of(2, 120))):
+        state = engine.submit(Request(prompt, GREEDY, 2))
+        for _ in range(400):
+            engine.step()
+            engine.check_integrity()
+        assert state.tokens == alone(engine, state.request)
+
+
 def test_a_text_is_looked_up_and_counted_once_however_long_it_waits() -> None:
     engine = engine_of(pages=(40, 20), max_running=4)
     assert engine.prefixes is not None

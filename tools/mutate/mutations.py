@@ -349,6 +349,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "samples =",
     ),
     _one(
+        "a copied page keeps those behind it",
+        (PREFIX,),
+        HOLDINGS_MODULE,
+        "                table.let_go_behind(found.keys + found.part_keys)\n",
+        "",
+    ),
+    _one(
         "a fork takes one key too many",
         (ENGINE,),
         HOLDINGS_MODULE,

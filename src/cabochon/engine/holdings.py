@@ -77,6 +77,8 @@ class Holdings:
         if found.part and self._can_copy():
             for group, (table, page) in enumerate(zip(state.tables, found.part, strict=True)):
                 table.adopt_copy(page, partial(self._store.copy_page, group))
+                # Or the text would hold more than pools must have room for, and never begin.
+                table.let_go_behind(found.keys + found.part_keys)
             found.trail.found = state.computed = found.keys + found.part_keys
 
     def _fork(self, state: RequestState, most: int) -> None:
