@@ -113,6 +113,20 @@ def test_requests_run_one_after_the_other_in_order_of_arrival() -> None:
         assert state.tokens == expected_tokens(model, request)
 
 
+def test_a_request_that_made_room_begins_anew() -> None:
+    model = FakeModel()  # pages for one text of the whole context
+    engine = forking_engine(model)
+    requests = [Request(prompt_of(100, seed=n), replace(PARAMS, seed=n), 60) for n in range(3)]
+    states = [engine.submit(request) for request in requests]
+    for _ in range(1000):
+        engine.step()
+        engine.check_integrity()
+    assert engine.idle
+    assert engine.pauses
+    for request, state in zip(requests, states, strict=True):
+        assert state.tokens == expected_tokens(model, request)
+
+
 def test_events_tell_each_token_once_and_the_end_once() -> None:
     engine = engine_of(FakeModel(chunk=8), chunk=8)
     state = engine.submit(Request(prompt_of(21), PARAMS, 3))

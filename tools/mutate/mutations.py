@@ -308,7 +308,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     _one(
         "a paused request goes on where it was",
-        (LAW,),
+        (ENGINE,),
         ENGINE_MODULE,
         "        self._holdings.let_go(state)\n        state.computed = 0",
         "        self._holdings.let_go(state)",
