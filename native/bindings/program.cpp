@@ -185,6 +185,14 @@ View logits(nb::handle self, int64_t rows) {
   return view(self, p.logits(), rows, p.sizes().max_head_rows, p.vocab());
 }
 
+// None where logits are capped.
+nb::object peaks(nb::handle self, int64_t rows) {
+  const Program& p = nb::cast<PythonProgram&>(self).program;
+  require(p.finished(), "the program is not finished");
+  return p.peaks() == nullptr ? nb::none()
+                              : nb::cast(view(self, p.peaks(), rows, p.sizes().max_head_rows, p.peaks_width()));
+}
+
 }  // namespace
 
 void bind_program(nb::module_& m) {
@@ -271,6 +279,7 @@ void bind_program(nb::module_& m) {
       .def("run_head", &run_head, nb::arg("hidden").noconvert())
       .def("hidden", &hidden)
       .def("logits", &logits, nb::arg("rows"))
+      .def("peaks", &peaks, nb::arg("rows"))
       .def_prop_ro("machine", [](const PythonProgram& p) { return p.program.machine(); })
       .def_prop_ro("nbytes", [](const PythonProgram& p) { return p.program.bytes(); })
       .def_prop_ro("counters", [](const PythonProgram& p) {

@@ -36,6 +36,9 @@ struct RowKernels {
   bool (*norm_rope_store)(const HeadShape& shape, const float* qkv, const float* cosine, const float* sine, float* q,
                           const KVLayer& kv, int64_t slot);
 
+  // For each of `rows` rows of n values, 0 < n <= 16, `stride` floats apart: the largest, NaN if any is not finite.
+  void (*peaks)(const float* x, int64_t stride, int64_t rows, int64_t n, float* peak, int64_t peak_stride);
+
   void (*exp)(const float* x, int64_t n, float* y);
   // n > 0
   float (*log_sum_exp)(const float* x, int64_t n);

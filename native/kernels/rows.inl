@@ -210,6 +210,22 @@ inline float log_sum_exp(const float* x, int64_t n) {
   return m + log(l);
 }
 
+// Sixteen values: those of x, and then the first again.
+inline const float* filled_up(const float* x, int64_t n, float (&whole)[kLanes]) {
+  for (int64_t i = 0; i < kLanes; ++i) {
+    whole[i] = x[i < n ? i : 0];
+  }
+  return whole;
+}
+
+inline void peaks(const float* x, int64_t stride, int64_t rows, int64_t n, float* peak, int64_t peak_stride) {
+  for (int64_t row = 0; row < rows; ++row, x += stride, peak += peak_stride) {
+    float whole[kLanes];
+    const F32x16 v = n == kLanes ? load(x) : load(filled_up(x, n, whole));
+    *peak = tree_max(v) + tree_sum(v * broadcast(0.0f));  // NaN times anything, and infinity times 0
+  }
+}
+
 // A binary heap of candidates whose worst one is at the root.
 struct Candidates {
   float* values;
@@ -277,7 +293,8 @@ inline void top_k(const float* x, int64_t n, int64_t k, int32_t* ids, float* val
 }
 
 inline RowKernels row_kernels() {
-  return {rms_norm, add_norm, add, gated_gelu, softcap_row, angles, norm_rope_store, exp_row, log_sum_exp, top_k};
+  return {rms_norm,        add_norm, add,     gated_gelu,  softcap_row, angles,
+          norm_rope_store, peaks,    exp_row, log_sum_exp, top_k};
 }
 
 }  // namespace cabochon::CABOCHON_ISA

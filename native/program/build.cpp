@@ -181,6 +181,7 @@ void Program::finish(Value hidden, Value head_in, Value logits) {
   require(hidden >= 0 && hidden < count && head_in >= 0 && head_in < count && logits >= 0 && logits < count,
           "an instruction names what is not there");
   require(!body_code_.empty() && std::holds_alternative<Embed>(body_code_.front()), "a body begins with embed");
+  require(!head_code_.empty(), "a head has an instruction at least");
   require(value(hidden).rows == Rows::Kept && value(head_in).rows == Rows::Head && value(logits).rows == Rows::Head &&
               value(hidden).width == value(head_in).width,
           "the body must give what the head takes");
@@ -196,6 +197,9 @@ void Program::finish(Value hidden, Value head_in, Value logits) {
   }
   const int64_t most_rows = std::max(sizes_.max_rows, sizes_.max_head_rows);
   angles_ = Memory(static_cast<size_t>(sizes_.max_rows * angle_columns_) * sizeof(float));
+  if (std::holds_alternative<Linear>(head_code_.back())) {
+    peaks_ = Memory(static_cast<size_t>(sizes_.max_head_rows * peaks_width()) * sizeof(float));
+  }
   linear_.emplace(*machine_, sizes_.two_terms, most_rows, max_cols);
   attention_.emplace(*machine_, max_dim);
   const auto rows = static_cast<size_t>(sizes_.max_rows);

@@ -37,7 +37,7 @@ void LinearRunner::quantize(const float* x, int64_t rows, int64_t cols) {
 }
 
 void LinearRunner::run(const float* x, int64_t rows, int64_t cols, const std::vector<PackedWeight>& weights,
-                       const std::vector<int32_t>& which, float* y) {
+                       const std::vector<int32_t>& which, float* y, float* peaks) {
   const LinearKernels& kernels = machine_.kernels.linear;
   int64_t outputs = 0, groups = 0;
   bool quantized = false;
@@ -76,6 +76,10 @@ void LinearRunner::run(const float* x, int64_t rows, int64_t cols, const std::ve
         kernels.linear_group(*w, group, in, count, two_terms_, out, outputs, scratch);
       } else {
         kernels.linear_group_float(*w, group, x + row * cols, cols, count, out, outputs);
+      }
+      if (peaks != nullptr) {  // while they are in the first cache
+        machine_.kernels.rows.peaks(out, outputs, count, std::min<int64_t>(w->rows - kLanes * group, kLanes),
+                                    peaks + row * groups + unit % groups, groups);
       }
     }
   });

@@ -16,8 +16,9 @@ class LinearRunner {
   LinearRunner(Machine& machine, bool two_terms, int64_t max_rows, int64_t max_cols);
 
   // y [rows, sum of outputs] of x [rows, cols] and some of `weights`, of `cols` inputs each, side by side; rows > 0.
+  // `peaks` [rows, groups of 16 outputs], if it is not null: see kernels/rows.h.
   void run(const float* x, int64_t rows, int64_t cols, const std::vector<PackedWeight>& weights,
-           const std::vector<int32_t>& which, float* y);
+           const std::vector<int32_t>& which, float* y, float* peaks = nullptr);
 
  private:
   void quantize(const float* x, int64_t rows, int64_t cols);

@@ -182,7 +182,8 @@ void Program::execute(const KeepRows& i, const Step* step) {
 
 void Program::execute(const Linear& i, const Step*) {
   if (const int64_t rows = rows_of(i.out); rows > 0) {
-    linear_->run(at(i.x), rows, value(i.x).width, weights_, i.weights, at(i.out));
+    float* peaks = i.out == logits_ ? this->peaks() : nullptr;
+    linear_->run(at(i.x), rows, value(i.x).width, weights_, i.weights, at(i.out), peaks);
   }
 }
 

@@ -70,6 +70,10 @@ class Program {
   bool finished() const { return finished_; }
   float* hidden() const { return at(hidden_); }
   float* logits() const { return at(logits_); }
+  // Of each 16 neighbouring logits of a row (kernels/rows.h): [head rows, groups], or null where there are none, since
+  // logits are capped.
+  float* peaks() const { return peaks_.bytes() > 0 ? peaks_.as<float>() : nullptr; }
+  int64_t peaks_width() const { return (vocab() + kLanes - 1) / kLanes; }
   int64_t hidden_width() const { return value(hidden_).width; }
   int64_t vocab() const { return value(logits_).width; }
   int64_t groups() const { return static_cast<int64_t>(limits_.pages.size()); }
@@ -120,7 +124,7 @@ class Program {
   std::shared_ptr<Machine> machine_;
   ProgramSizes sizes_;
   StepLimits limits_;
-  Memory body_, head_, angles_;
+  Memory body_, head_, angles_, peaks_;
   std::vector<ValueInfo> values_;
   std::vector<PackedWeight> weights_;
   std::vector<std::vector<float>> gains_, ropes_;

@@ -51,6 +51,20 @@ void softcap_row(const float* x, float cap, int64_t n, float* y) {
   }
 }
 
+void peaks(const float* x, int64_t stride, int64_t rows, int64_t n, float* peak, int64_t peak_stride) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* values = x + row * stride;
+    float best = values[0];
+    for (int64_t i = 0; i < n; ++i) {
+      best = std::isfinite(values[i]) ? std::max(best, values[i]) : std::numeric_limits<float>::quiet_NaN();
+      if (best != best) {
+        break;
+      }
+    }
+    peak[row * peak_stride] = best;
+  }
+}
+
 void exp_row(const float* x, int64_t n, float* y) {
   for (int64_t k = 0; k < n; ++k) {
     y[k] = exp(x[k]);
@@ -202,7 +216,8 @@ float stored(const KVLayer& kv, const void* array, const float* scales, int64_t 
 }
 
 RowKernels row_kernels() {
-  return {rms_norm, add_norm, add, gated_gelu, softcap_row, angles, norm_rope_store, exp_row, log_sum_exp, top_k};
+  return {rms_norm,        add_norm, add,     gated_gelu,  softcap_row, angles,
+          norm_rope_store, peaks,    exp_row, log_sum_exp, top_k};
 }
 
 }  // namespace cabochon::reference

@@ -150,6 +150,9 @@ class Program:
     def hidden(self) -> _F32:
         """Hidden states [R, D] of the last step, in the program's own memory."""
 
+    def peaks(self, rows: int) -> _F32 | None:
+        """[rows, ceil(V / 16)] the largest of each 16 neighbouring logits, NaN if any is not finite. None if capped."""
+
     def logits(self, rows: int) -> _F32:
         """The first ``rows`` logits [rows, V] of the last run of the head, in the program's own memory."""
 

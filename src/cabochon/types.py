@@ -6,6 +6,7 @@ wanted, P page groups, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -138,6 +139,36 @@ class StepInput:
     def rows(self) -> int:
         """T."""
         return len(self.ids)
+
+
+LOGITS_A_PEAK = 16
+"""Neighbouring logits that ``LogitRow.peaks`` has one value for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogitRow:
+    """The logits after one row of a step."""
+
+    values: Float32
+    """[V]"""
+    peaks: Float32 | None = None
+    """[ceil(V / 16)] the largest of each 16 neighbours, NaN if any of them is not finite; None if nobody has looked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The logits of a step's ``logit_rows``. Arrays may be the model's own buffers: valid until its next call."""
+
+    values: Float32
+    """[R, V]"""
+    peaks: Float32 | None = None
+    """[R, ceil(V / 16)] as in ``LogitRow``."""
+
+    def __iter__(self) -> Iterator[LogitRow]:
+        """The rows."""
+        peaks = self.peaks
+        for row, values in enumerate(self.values):
+            yield LogitRow(values, None if peaks is None else peaks[row])
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,35 @@ def changed(step: StepInput, name: str, at: Any, value: int) -> StepInput:
     return replace(step, **{name: array})
 
 
+@pytest.mark.parametrize("isa", available_instruction_sets())
+@pytest.mark.parametrize("kind", [WeightType.F32, WeightType.Q8_0, WeightType.Q4_0])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_peaks_are_those_of_each_sixteen_logits(isa: str, kind: WeightType, threads: int) -> None:
+    of = build_native_model(
+        config(), tiny_tensors(config(), tiny_weights(config()), kind), tiny_store(config(), 8 * PAGE, "f16"),
+        threads=threads, isa=isa, max_rows=64, max_logit_rows=40,
+    )  # fmt: skip
+    random = np.random.default_rng(3)
+    for rows in (1, 5, 40):
+        hidden = random.standard_normal((rows, 64)).astype(np.float32)
+        bad = random.random(rows) < 0.3
+        hidden[bad, 7] = random.choice([np.nan, np.inf, -np.inf], int(bad.sum()))
+        logits, peaks = of.head(hidden), of._program.peaks(rows)
+        assert peaks is not None
+        assert peaks.shape == (rows, 9), "131 logits"
+        for first in range(0, 131, 16):
+            part = logits[:, first : first + 16]
+            want = np.where(np.isfinite(part).all(axis=1), part.max(axis=1), np.nan)
+            np.testing.assert_array_equal(peaks[:, first // 16], want.astype(np.float32))
+
+
+def test_capped_logits_have_no_peaks() -> None:
+    capped = replace(config(), final_softcap=30.0)
+    store = tiny_store(capped, 8 * PAGE, "f16")
+    of = build_native_model(capped, tiny_tensors(capped, tiny_weights(capped), WeightType.Q8_0), store, isa=ISA)
+    assert of.run(step_of(of)).peaks is None
+
+
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 BAD_INTEGERS = [

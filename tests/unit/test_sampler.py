@@ -17,7 +17,7 @@ from cabochon.sampling import filters
 from cabochon.sampling.history import History
 from cabochon.sampling.params import checked
 from cabochon.sampling.sampler import choose, sample
-from cabochon.types import Float32, SamplingParams
+from cabochon.types import LOGITS_A_PEAK, Float32, LogitRow, SamplingParams
 
 ALL = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
 GREEDY = replace(ALL, temperature=0.0)
@@ -347,3 +347,43 @@ def test_borders_are_in_range() -> None:
         assert type(plain.temperature) is float
         assert type(plain.top_k) is type(plain.seed) is int
         choose(row(0, 1, 2), plain, 0)
+
+
+def peaks_of(logits: Float32) -> Float32:
+    runs = [logits[first : first + LOGITS_A_PEAK] for first in range(0, len(logits), LOGITS_A_PEAK)]
+    return np.array([run.max() if np.isfinite(run).all() else np.nan for run in runs], np.float32)
+
+
+LONG = arrays(np.float32, st.integers(1, 300), elements=st.sampled_from([-30.0, -1.5, -0.0, 0.0, 0.25, 2.0, 3.0, 9.0]))
+
+
+@given(logits=LONG, most=st.integers(0, 40))
+def test_peaks_change_no_candidate(logits: Float32, most: int) -> None:
+    plain, by_peaks = filters.candidates(logits, most), filters.candidates(logits, most, peaks_of(logits))
+    np.testing.assert_array_equal(by_peaks.ids, plain.ids)
+    assert by_peaks.logits.tobytes() == plain.logits.tobytes()
+    assert by_peaks.ids.dtype == plain.ids.dtype
+
+
+@given(
+    logits=LONG,
+    temperature=st.sampled_from([0.0, 1.0]),
+    top_k=st.sampled_from([0, 1, 3, 20]),
+    seed=st.integers(0, 99),
+    less=st.integers(0, 40),
+    bias=st.booleans(),
+    logprobs=st.sampled_from([None, 0, 3]),
+)
+def test_peaks_change_no_token(
+    logits: Float32, temperature: float, top_k: int, seed: int, less: int, bias: bool, logprobs: int | None
+) -> None:
+    limit = max(len(logits) - less, 1)
+    params = replace(ALL, temperature=temperature, top_k=top_k, seed=seed, logit_bias=((0, 20.0),) if bias else ())
+    known = LogitRow(logits, peaks_of(logits))
+    assert sample(known, params, after(5), limit, logprobs) == sample(logits, params, after(5), limit, logprobs)
+
+
+def test_a_peak_that_is_no_number_is_an_error() -> None:
+    logits = np.zeros(40, np.float32)
+    with pytest.raises(NumericError, match="position 3"):
+        sample(LogitRow(logits, row(0, math.nan, 0)), GREEDY, after(3), 40)

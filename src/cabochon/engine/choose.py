@@ -9,7 +9,7 @@ from cabochon.engine.request import RequestState
 from cabochon.events import SequencePlan
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import check_finite, sample, with_logprobs
-from cabochon.types import Float32, TokenOut
+from cabochon.types import LogitRow, TokenOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Chosen:
     """Tokens chosen: none in the middle of a prompt."""
 
 
-def choose(share: SequencePlan, logits: Sequence[Float32], state: RequestState, vocab: int) -> Chosen:
-    """Scores or chooses after each row of ``logits``, which are those of a share: ``share.logits`` times [V].
+def choose(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> Chosen:
+    """Scores or chooses after each row of ``logits``, which are those of a share, ``share.logits`` of them.
 
     Raises as ``sample`` does.
     """
@@ -32,15 +32,15 @@ def choose(share: SequencePlan, logits: Sequence[Float32], state: RequestState, 
     return Chosen(tokens=_tokens(share, logits, state, vocab))
 
 
-def _score(share: SequencePlan, logits: Sequence[Float32], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
+def _score(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
     scores, top = [], state.request.prompt_logprobs or 0
     for position, row in enumerate(logits, start=share.first + 1):
         check_finite(row, position)
-        scores.append(with_logprobs(state.ids[position], row, vocab, top))
+        scores.append(with_logprobs(state.ids[position], row.values, vocab, top))
     return tuple(scores)
 
 
-def _tokens(share: SequencePlan, logits: Sequence[Float32], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
+def _tokens(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
     """One token, and one more after each guess that was right."""
     tokens = list[TokenOut]()
     for row, guess in zip(logits, (*share.guesses, None), strict=False):
@@ -50,7 +50,7 @@ def _tokens(share: SequencePlan, logits: Sequence[Float32], state: RequestState,
     return tuple(tokens)
 
 
-def _token(logits: Float32, state: RequestState, chosen: Sequence[TokenOut], vocab: int) -> TokenOut:
+def _token(logits: LogitRow, state: RequestState, chosen: Sequence[TokenOut], vocab: int) -> TokenOut:
     """The token after a sequence and those chosen for it in this step."""
     request, ids = state.request, state.ids
     if chosen:

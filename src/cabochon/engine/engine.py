@@ -20,7 +20,7 @@ from cabochon.kvcache.pages import PagePool, plan_pages
 from cabochon.kvcache.prefix import PrefixCache, common_ids
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
-from cabochon.types import FinishReason, Float32, StepInput, TokenOut
+from cabochon.types import FinishReason, Float32, Logits, StepInput, TokenOut
 
 T = TypeVar("T")
 
@@ -210,9 +210,9 @@ class Engine:
             return ()
         start = time.perf_counter()
         step = self._build(plan)
-        logits = self._model.forward(step)
+        logits = self._model.run(step)
         if self._observer is not None:
-            self._observer(plan, step, logits)
+            self._observer(plan, step, logits.values)
         chosen = self._choose(plan, logits)
         return self._commit(plan, chosen, time.perf_counter() - start)
 
@@ -238,7 +238,7 @@ class Engine:
             parts.append(SequenceRows(ids, share.first, state.tables, logit_rows))
         return build_step(parts, self._groups)
 
-    def _choose(self, plan: StepPlan, logits: Float32) -> list[Chosen]:
+    def _choose(self, plan: StepPlan, logits: Logits) -> list[Chosen]:
         """What the logits give each sequence of the plan."""
         rows, vocab = iter(logits), self.limits.vocab
         return [

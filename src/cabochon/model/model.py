@@ -6,7 +6,7 @@ from typing import Protocol
 
 from cabochon.kvcache.store import KVStore
 from cabochon.model.config import GemmaConfig
-from cabochon.types import Float32, StepInput
+from cabochon.types import Float32, Logits, StepInput
 
 
 class Model(Protocol):
@@ -15,14 +15,16 @@ class Model(Protocol):
     config: GemmaConfig
     store: KVStore
 
-    def forward(self, step: StepInput) -> Float32:
-        """Runs one step and returns logits [R, V] of its ``logit_rows``.
-
-        The array may be the model's own buffer: valid until the next call.
+    def run(self, step: StepInput) -> Logits:
+        """Runs one step and returns the logits of its ``logit_rows``.
 
         Raises:
             NumericError: a key or value does not fit the cache's type; the message names the remedy.
         """
+        ...
+
+    def forward(self, step: StepInput) -> Float32:
+        """The values [R, V] of ``run``."""
         ...
 
     def hidden(self, step: StepInput) -> Float32:

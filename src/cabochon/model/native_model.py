@@ -16,7 +16,7 @@ from cabochon.model.tensors import tensor_specs
 from cabochon.model.weights import gather_weights
 from cabochon.ops.machine import open_machine
 from cabochon.ops.native import KVArrays, NativeOps, NativeWeight
-from cabochon.types import Activations, Float32, RawTensor, StepInput
+from cabochon.types import Activations, Float32, Logits, RawTensor, StepInput
 
 _PACKED_AT_ONCE = 8 << 20
 """Bytes of a tensor that are repacked before their source is let go."""
@@ -55,7 +55,11 @@ class NativeModel:
         return self._program.counters
 
     def forward(self, step: StepInput) -> Float32:
-        """Runs one step and returns logits [R, V] of its ``logit_rows``, usually in the model's own buffer.
+        """The values [R, V] of ``run``."""
+        return self.run(step).values
+
+    def run(self, step: StepInput) -> Logits:
+        """Runs one step and returns the logits of its ``logit_rows``, usually in the model's own buffers.
 
         Raises ``NumericError`` if a key or value does not fit the cache type, ``UsageError`` if the step is not sound,
         ``RunError`` if another thread is running one.
@@ -63,14 +67,14 @@ class NativeModel:
         rows = len(step.logit_rows)
         if rows <= self._max_head_rows:
             self._run(step, with_head=True)
-            return self._program.logits(rows)
+            return Logits(self._program.logits(rows), self._program.peaks(rows))
         self._run(step, with_head=False)
         hidden = self._program.hidden()
         logits = np.empty((rows, self.config.vocab), np.float32)
         for first in range(0, rows, self._max_head_rows):
             part = hidden[first : first + self._max_head_rows]
             logits[first : first + len(part)] = self.head(part)
-        return logits
+        return Logits(logits)
 
     def hidden(self, step: StepInput) -> Float32:
         """Runs one step without the head and returns normalised hidden states [R, D] (a new array).

@@ -15,7 +15,7 @@ from cabochon.kvcache.store import INT8_BLOCK, KVStore
 from cabochon.model import gemma
 from cabochon.model.config import GemmaConfig
 from cabochon.model.weights import gather_weights
-from cabochon.types import Float32, StepInput
+from cabochon.types import Float32, Logits, StepInput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,10 @@ class TorchModel:
         self.store = store
         self._ops = ops
         self._weights = weights
+
+    def run(self, step: StepInput) -> Logits:
+        """Runs one step and returns the logits of its ``logit_rows``. Raises as ``forward`` does."""
+        return Logits(self.forward(step))
 
     def forward(self, step: StepInput) -> Float32:
         """Runs one step and returns logits [R, V] (a new array).

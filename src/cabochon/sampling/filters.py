@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cabochon.ops import numerics
-from cabochon.types import Float32, Int32
+from cabochon.types import LOGITS_A_PEAK, Float32, Int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,29 @@ class Candidates:
         return Candidates(self.ids[kept], self.logits[kept])
 
 
-def candidates(logits: Float32, most: int = 0) -> Candidates:
+def candidates(logits: Float32, most: int = 0, peaks: Float32 | None = None) -> Candidates:
     """The ``most`` best ids of a row [V] of logits, in order; all of them if it is 0.
 
-    An id whose logit is minus infinity is none.
+    An id whose logit is minus infinity is none. With the row's ``peaks`` (``LogitRow``) few of its values are looked
+    at.
     """
-    if 0 < most < len(logits):
+    if peaks is not None and 0 < most < len(peaks):
+        best = _best_by_peaks(logits, most, peaks)
+    elif 0 < most < len(logits):
         best = Candidates(*numerics.top_k(logits, most))
     else:
         ids = _descending(logits)
         best = Candidates(ids, logits[ids])
     return best.first(int(np.count_nonzero(best.logits > -np.inf)))
+
+
+def _best_by_peaks(logits: Float32, most: int, peaks: Float32) -> Candidates:
+    """Each of the best is among neighbours whose peak is one of the ``most`` best, or equals the last of those."""
+    _, best_peaks = numerics.top_k(peaks, most)
+    ids = (np.flatnonzero(peaks >= best_peaks[-1])[:, None] * LOGITS_A_PEAK + np.arange(LOGITS_A_PEAK)).ravel()
+    ids = ids[ids < len(logits)].astype(np.int32)
+    places, values = numerics.top_k(logits[ids], most)
+    return Candidates(ids[places], values)
 
 
 def temperature(c: Candidates, t: float) -> Candidates:

@@ -12,14 +12,14 @@ from cabochon.sampling import filters
 from cabochon.sampling.constraint import Constraint, allowed_ids
 from cabochon.sampling.history import History
 from cabochon.sampling.penalties import adjusted
-from cabochon.types import Float32, SamplingParams, TokenOut
+from cabochon.types import Float32, LogitRow, SamplingParams, TokenOut
 
 _XTC = 1 << 31
 """Added to a choice's number: the random numbers that decide on XTC are no draw's."""
 
 
 def sample(
-    logits: Float32,
+    logits: Float32 | LogitRow,
     params: SamplingParams,
     history: History,
     vocab_limit: int,
@@ -36,18 +36,26 @@ def sample(
 
     Raises ``NumericError`` if a logit is infinite or not a number, ``ConstraintError`` if no id may be chosen.
     """
-    check_finite(logits, history.position)
+    given = logits if isinstance(logits, LogitRow) else LogitRow(logits)
+    check_finite(given, history.position)
     allowed = allowed_ids(params, history, vocab_limit, stop_ids, constraint)
-    row = adjusted(logits[:vocab_limit], params, history)
-    token_id = choose(row if allowed is None else np.where(allowed, row, np.float32(-np.inf)), params, history.position)
-    return TokenOut(token_id) if logprobs is None else with_logprobs(token_id, logits, vocab_limit, logprobs)
+    values = given.values[:vocab_limit]
+    row = adjusted(values, params, history)
+    if allowed is not None:
+        row = np.where(allowed, row, np.float32(-np.inf))
+    unchanged = row is values and len(values) == len(given.values)
+    token_id = choose(row, params, history.position, given.peaks if unchanged else None)
+    return TokenOut(token_id) if logprobs is None else with_logprobs(token_id, given.values, vocab_limit, logprobs)
 
 
-def choose(logits: Float32, params: SamplingParams, position: int) -> int:
-    """The id chosen for a position from a row of logits, of which one at least is finite and none but -inf is not."""
+def choose(logits: Float32, params: SamplingParams, position: int, peaks: Float32 | None = None) -> int:
+    """The id chosen for a position from a row of logits, of which one at least is finite and none but -inf is not.
+
+    ``peaks`` are the row's (``LogitRow``), if they are known.
+    """
     if params.temperature == 0:
-        return int(filters.candidates(logits, 1).ids[0])
-    c = _most_probable(logits, params)
+        return int(filters.candidates(logits, 1, peaks).ids[0])
+    c = _most_probable(logits, params, peaks)
     c = filters.min_p(c, params.min_p)
     if params.xtc_probability:
         u = numerics.uniform(params.seed, position, params.choice + _XTC)
@@ -55,7 +63,7 @@ def choose(logits: Float32, params: SamplingParams, position: int) -> int:
     return filters.draw(c, numerics.uniform(params.seed, position, params.choice))
 
 
-def _most_probable(logits: Float32, params: SamplingParams) -> filters.Candidates:
+def _most_probable(logits: Float32, params: SamplingParams, peaks: Float32 | None) -> filters.Candidates:
     """What temperature, top-k, typical and top-p leave, in the order asked for."""
     if params.order == "gemma_pytorch":
         c = filters.temperature(filters.candidates(logits), params.temperature)
@@ -63,7 +71,7 @@ def _most_probable(logits: Float32, params: SamplingParams) -> filters.Candidate
         c = filters.top_k(c, params.top_k)
         return filters.typical(c, params.typical_p)
     # The best k before temperature are the best k after it, and cheaper to find than an order of all.
-    c = filters.candidates(logits, params.top_k)
+    c = filters.candidates(logits, params.top_k, peaks)
     c = filters.temperature(c, params.temperature)
     c = filters.top_k(c, params.top_k)
     c = filters.typical(c, params.typical_p)
@@ -80,7 +88,7 @@ def with_logprobs(token_id: int, logits: Float32, vocab_limit: int, most_probabl
     return TokenOut(token_id, float(logits[token_id] - lse), top)
 
 
-def check_finite(logits: Float32, position: int) -> None:
+def check_finite(logits: LogitRow, position: int) -> None:
     """Raises ``NumericError`` if a logit for the token at ``position`` is infinite or not a number."""
-    if not np.isfinite(logits).all():
+    if not np.isfinite(logits.values if logits.peaks is None else logits.peaks).all():
         raise NumericError(f"a logit for position {position} is not a finite number: weights or activations overflowed")

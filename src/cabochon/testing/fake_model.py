@@ -19,7 +19,7 @@ from cabochon.model.config import GemmaConfig
 from cabochon.model.layout import kv_layout
 from cabochon.testing.steps import poison
 from cabochon.testing.tiny import tiny_config
-from cabochon.types import PAGE, Float32, StepInput
+from cabochon.types import PAGE, Float32, Logits, StepInput
 
 _WORDS = 4
 """A hash of 64 bits goes through hidden states as four floats of 16 bits."""
@@ -55,6 +55,10 @@ class FakeModel:
     def rows_run(self) -> int:
         """Rows of all steps."""
         return sum(step.rows for step in self.steps)
+
+    def run(self, step: StepInput) -> Logits:
+        """The logits of a step."""
+        return Logits(self.forward(step))
 
     def forward(self, step: StepInput) -> Float32:
         """Logits [R, V]."""
