@@ -149,6 +149,7 @@ class ConversationReader:
 
     def read(self, into: Bytes) -> None:
         """The next bytes of the file, as many as ``into`` takes."""
+        # BinaryIO does not tell of readinto, which every file opened in "rb" has.
         if self._file.readinto(into.data) != len(into):  # type: ignore[attr-defined]
             raise self._damaged("it became shorter while it was read")
         self._digest.update(into.data)

@@ -73,6 +73,7 @@ def whole_number(name: str, value: object, *, at_least: int, at_most: int | None
     """``value`` as a plain ``int`` (NumPy's are taken); raises ``UsageError`` naming it and its range."""
     try:
         # bool is an int to Python, but not to a user.
+        # What is no number is what index is there to refuse.
         number = None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
     except TypeError:
         number = None
