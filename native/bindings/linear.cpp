@@ -16,6 +16,7 @@
 #include "kernels/choose.h"
 #include "memory/memory.h"
 #include "numerics/float_mode.h"
+#include "program/rough_activations.h"
 #include "weights/packed.h"
 
 namespace cabochon {
@@ -23,10 +24,10 @@ namespace {
 
 using Bytes = Array<uint8_t, 1>;
 
-const LinearKernels& kernels(const std::string& isa) {
+const Kernels& kernels(const std::string& isa) {
   for (const Kernels* k : available_kernels()) {
     if (isa == k->name) {
-      return k->linear;
+      return *k;
     }
   }
   throw nb::value_error("no such instruction set");
@@ -126,7 +127,7 @@ NewArray<float> linear(const std::string& isa, int32_t format, int64_t rows, con
   const int64_t stride = rows + 3;
   std::vector<float> out(static_cast<size_t>(tokens * stride), kUntouched);
   const Packed packed(m);
-  const Product product(kernels(isa), packed.weight, x.data(), tokens, two_terms);
+  const Product product(kernels(isa).linear, packed.weight, x.data(), tokens, two_terms);
   for (int64_t g = 0; g < m.groups(); ++g) {
     product.group(g, out.data() + g * kLanes, stride);
   }
@@ -138,6 +139,36 @@ NewArray<float> linear(const std::string& isa, int32_t format, int64_t rows, con
     }
   }
   return y;
+}
+
+// What no product of a group of 16 outputs and a row of x [tokens, cols] is above: [tokens, groups]; and the norms that
+// this was found with [groups, cols / 32].
+std::pair<NewArray<float>, NewArray<float>> rough(const std::string& isa, int32_t format, int64_t rows,
+                                                  const Bytes& file, const Floats2& x, bool two_terms) {
+  const auto tokens = static_cast<int64_t>(x.shape(0)), cols = static_cast<int64_t>(x.shape(1));
+  const Matrix m = matrix(format, rows, cols, file);
+  if (!is_quantized(m.format) || tokens > kRoughRows) {
+    throw nb::value_error("such products are not found roughly");
+  }
+  const BestKernels& k = kernels(isa).best;
+  const auto groups = static_cast<size_t>(m.groups()), blocks = static_cast<size_t>(cols / kBlock);
+  auto norms = new_array<float>({groups, blocks});
+  auto bounds = new_array<float>({x.shape(0), groups});
+  const FloatMode mode;
+  const Packed packed(m);
+  RoughActivations rough(cols, two_terms);
+  for (int64_t t = 0; t < tokens; ++t) {
+    rough.quantize(t, x.data() + t * cols, cols);
+  }
+  for (size_t g = 0; g < groups; ++g) {
+    float of_group[kRoughRows];
+    k.block_norms(packed.weight, static_cast<int64_t>(g), norms.data() + g * blocks);
+    k.rough_group(packed.weight, static_cast<int64_t>(g), norms.data() + g * blocks, rough.rows(), tokens, of_group);
+    for (int64_t t = 0; t < tokens; ++t) {
+      bounds.data()[static_cast<size_t>(t) * groups + g] = of_group[t];
+    }
+  }
+  return {std::move(bounds), std::move(norms)};
 }
 
 // Scales [cols / 32] and half block sums [cols / 16] of one row of activations.
@@ -155,7 +186,7 @@ std::pair<NewArray<float>, NewArray<int32_t>> quantize(const std::string& isa, c
   } else {
     std::vector<uint8_t> q(static_cast<size_t>(2 * cols));
     std::vector<ActivationScale> s(scales.size());
-    kernels(isa).quantize_row(x.data(), cols, two_terms, q.data(), s.data(), sums.data());
+    kernels(isa).linear.quantize_row(x.data(), cols, two_terms, q.data(), s.data(), sums.data());
     std::transform(s.begin(), s.end(), scales.data(), [](const ActivationScale& a) { return a.scale; });
   }
   return {std::move(scales), std::move(sums)};
@@ -175,7 +206,7 @@ NewArray<float> dequantize(const std::string& isa, int32_t format, int64_t rows,
   } else {
     const Packed packed(m);
     for (int64_t n = 0; n < rows; ++n) {
-      kernels(isa).dequantize_row(packed.weight, n, scale, out.data() + n * cols);
+      kernels(isa).linear.dequantize_row(packed.weight, n, scale, out.data() + n * cols);
     }
   }
   return out;
@@ -212,7 +243,7 @@ double outputs_per_second(const std::string& isa, int32_t format, int64_t rows, 
   const std::vector<float> x(static_cast<size_t>(tokens * cols), 1.0f);
   std::vector<float> y(static_cast<size_t>(tokens * kLanes));
   const FloatMode mode;
-  const Product product(kernels(isa), weight, x.data(), tokens, two_terms);
+  const Product product(kernels(isa).linear, weight, x.data(), tokens, two_terms);
   // A run takes about a millisecond: longer ones are interrupted by other work.
   const double work = static_cast<double>(tokens * cols) * 32.0, bytes = static_cast<double>(m.group_bytes());
   const auto run = std::clamp<int64_t>(static_cast<int64_t>(1e-3 / std::max(work / 1e11, bytes / 2e10)), 1, groups);
@@ -229,7 +260,7 @@ double outputs_per_second(const std::string& isa, int32_t format, int64_t rows, 
 double dots_per_second(const std::string& isa, bool two_terms, int bits, double budget) {
   constexpr size_t kRoom = 4096;
   Memory block(kRoom), q(kRoom), sums(kRoom);
-  const LinearKernels& k = kernels(isa);
+  const LinearKernels& k = kernels(isa).linear;
   int64_t operations = 0;
   const double seconds = best_seconds(budget, [&](int64_t) {
     operations = k.dots_alone(two_terms, bits, block.data(), q.data(), 2000, sums.as<int32_t>());
@@ -262,6 +293,8 @@ double bytes_read_per_second(int64_t bytes, double budget) {
 
 void bind_check_linear(nb::module_& check) {
   check.def("linear", &linear, nb::arg("isa"), nb::arg("format"), nb::arg("rows"), nb::arg("file"), nb::arg("x"),
+            nb::arg("two_terms"));
+  check.def("rough", &rough, nb::arg("isa"), nb::arg("format"), nb::arg("rows"), nb::arg("file"), nb::arg("x"),
             nb::arg("two_terms"));
   check.def("quantize", &quantize, nb::arg("isa"), nb::arg("x"), nb::arg("two_terms"));
   check.def("dequantize", &dequantize, nb::arg("isa"), nb::arg("format"), nb::arg("rows"), nb::arg("cols"),

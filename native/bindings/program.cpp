@@ -133,7 +133,7 @@ void require(bool holds, const char* what) {
 
 int32_t run(PythonProgram& p, const Ints& ids, const Ints& positions, const Ints& sequences, const Ints2& slots,
             const Ints2& first_key, const Ints2& last_key, const std::vector<Ints2>& tables, const Ints& logit_rows,
-            bool with_head) {
+            const Ints& best_rows, bool with_head) {
   const size_t rows = ids.shape(0), groups = static_cast<size_t>(p.program.groups());
   require(positions.shape(0) == rows && sequences.shape(0) == rows, "positions and sequences need one entry per row");
   for (const Ints2* a : {&slots, &first_key, &last_key}) {
@@ -143,6 +143,7 @@ int32_t run(PythonProgram& p, const Ints& ids, const Ints& positions, const Ints
   Step step{static_cast<int64_t>(rows),
             tables.empty() ? 0 : static_cast<int64_t>(tables[0].shape(0)),
             static_cast<int64_t>(logit_rows.shape(0)),
+            static_cast<int64_t>(best_rows.shape(0)),
             ids.data(),
             positions.data(),
             sequences.data(),
@@ -150,7 +151,8 @@ int32_t run(PythonProgram& p, const Ints& ids, const Ints& positions, const Ints
             first_key.data(),
             last_key.data(),
             {},
-            logit_rows.data()};
+            logit_rows.data(),
+            best_rows.data()};
   for (const Ints2& table : tables) {
     require(static_cast<int64_t>(table.shape(0)) == step.sequences, "page tables need one row per sequence");
     step.tables.push_back({table.data(), static_cast<int64_t>(table.shape(1))});
@@ -275,11 +277,13 @@ void bind_program(nb::module_& m) {
   program
       .def("run", &run, nb::arg("ids").noconvert(), nb::arg("positions").noconvert(), nb::arg("sequences").noconvert(),
            nb::arg("slots").noconvert(), nb::arg("first_key").noconvert(), nb::arg("last_key").noconvert(),
-           nb::arg("page_tables").noconvert(), nb::arg("logit_rows").noconvert(), nb::arg("with_head"))
+           nb::arg("page_tables").noconvert(), nb::arg("logit_rows").noconvert(), nb::arg("best_rows").noconvert(),
+           nb::arg("with_head"))
       .def("run_head", &run_head, nb::arg("hidden").noconvert())
       .def("hidden", &hidden)
       .def("logits", &logits, nb::arg("rows"))
       .def("peaks", &peaks, nb::arg("rows"))
+      .def("bests", [](const PythonProgram& p) { return p.program.bests(); })
       .def_prop_ro("machine", [](const PythonProgram& p) { return p.program.machine(); })
       .def_prop_ro("nbytes", [](const PythonProgram& p) { return p.program.bytes(); })
       .def_prop_ro("counters", [](const PythonProgram& p) {

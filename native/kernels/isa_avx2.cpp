@@ -5,6 +5,7 @@
 #include "simd/avx2_dot.h"
 // The kernels are written over what the file above declares.
 #include "kernels/attention.inl"
+#include "kernels/best.inl"
 #include "kernels/kernels.h"
 #include "kernels/linear.inl"
 #include "kernels/rows.inl"
@@ -12,7 +13,8 @@
 namespace cabochon {
 
 const Kernels& avx2_kernels() {
-  static const Kernels kernels{"avx2", avx2::linear_kernels(), avx2::row_kernels(), avx2::attention_kernels()};
+  static const Kernels kernels{"avx2", avx2::linear_kernels(), avx2::row_kernels(), avx2::attention_kernels(),
+                               avx2::best_kernels()};
   return kernels;
 }
 

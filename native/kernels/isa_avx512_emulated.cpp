@@ -6,6 +6,7 @@
 #include "simd/avx512_dot.h"
 // The kernels are written over what the file above declares.
 #include "kernels/attention.inl"
+#include "kernels/best.inl"
 #include "kernels/kernels.h"
 #include "kernels/linear.inl"
 #include "kernels/rows.inl"
@@ -14,7 +15,7 @@ namespace cabochon {
 
 const Kernels& avx512_emulated_kernels() {
   static const Kernels kernels{"avx512-emulated", avx512_emulated::linear_kernels(), avx512_emulated::row_kernels(),
-                               avx512_emulated::attention_kernels()};
+                               avx512_emulated::attention_kernels(), avx512_emulated::best_kernels()};
   return kernels;
 }
 

@@ -5,6 +5,7 @@
 #include "simd/avxvnni_dot.h"
 // The kernels are written over what the file above declares.
 #include "kernels/attention.inl"
+#include "kernels/best.inl"
 #include "kernels/kernels.h"
 #include "kernels/linear.inl"
 #include "kernels/rows.inl"
@@ -13,7 +14,7 @@ namespace cabochon {
 
 const Kernels& avxvnni_kernels() {
   static const Kernels kernels{"avxvnni", avxvnni::linear_kernels(), avxvnni::row_kernels(),
-                               avxvnni::attention_kernels()};
+                               avxvnni::attention_kernels(), avxvnni::best_kernels()};
   return kernels;
 }
 

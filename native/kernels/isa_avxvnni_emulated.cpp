@@ -6,6 +6,7 @@
 #include "simd/avxvnni_dot.h"
 // The kernels are written over what the file above declares.
 #include "kernels/attention.inl"
+#include "kernels/best.inl"
 #include "kernels/kernels.h"
 #include "kernels/linear.inl"
 #include "kernels/rows.inl"
@@ -14,7 +15,7 @@ namespace cabochon {
 
 const Kernels& avxvnni_emulated_kernels() {
   static const Kernels kernels{"avxvnni-emulated", avxvnni_emulated::linear_kernels(), avxvnni_emulated::row_kernels(),
-                               avxvnni_emulated::attention_kernels()};
+                               avxvnni_emulated::attention_kernels(), avxvnni_emulated::best_kernels()};
   return kernels;
 }
 

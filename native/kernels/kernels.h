@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/best.h"
 #include "kernels/linear.h"
 #include "kernels/rows.h"
 
@@ -12,6 +13,7 @@ struct Kernels {
   LinearKernels linear;
   RowKernels rows;
   AttentionKernels attention;
+  BestKernels best;
 };
 
 const Kernels& portable_kernels();

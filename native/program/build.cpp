@@ -202,6 +202,12 @@ void Program::finish(Value hidden, Value head_in, Value logits) {
   }
   linear_.emplace(*machine_, sizes_.two_terms, most_rows, max_cols);
   attention_.emplace(*machine_, max_dim);
+  if (const auto* head = std::get_if<Linear>(&head_code_.back()); head_code_.size() == 1 && head->weights.size() == 1) {
+    const PackedWeight& matrix = weights_[static_cast<size_t>(head->weights.front())];
+    if (is_quantized(matrix.format)) {
+      best_.emplace(*machine_, matrix, sizes_.two_terms);
+    }
+  }
   const auto rows = static_cast<size_t>(sizes_.max_rows);
   kept_sequence_.resize(rows);
   kept_first_.resize(rows * limits_.pages.size());

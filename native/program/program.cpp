@@ -12,6 +12,28 @@ namespace {
 
 constexpr int64_t kWorthAThread = 8192;  // floats of elementwise work in the time a thread takes to answer
 
+// Which is the largest, the first of equal ones; -1 if one is not finite.
+int64_t largest(const float* x, int64_t count) {
+  float not_finite = 0.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    not_finite += x[i] * 0.0f;
+  }
+  return not_finite == 0.0f ? std::max_element(x, x + count) - x : -1;
+}
+
+// The same, of logits. With `peaks`, if there are any (kernels/rows.h), few of them are looked at.
+int32_t best_of(const float* logits, int64_t count, const float* peaks) {
+  if (peaks == nullptr) {
+    return static_cast<int32_t>(largest(logits, count));
+  }
+  const int64_t group = largest(peaks, (count + kLanes - 1) / kLanes);
+  if (group < 0) {
+    return -1;
+  }
+  const int64_t first = group * kLanes;
+  return static_cast<int32_t>(first + largest(logits + first, std::min<int64_t>(kLanes, count - first)));
+}
+
 }  // namespace
 
 // Calls fn(row) for each row, on the calling thread alone where there is little to do.
@@ -30,13 +52,13 @@ int32_t Program::run(const Step& step, bool with_head) {
   if (!fault.empty()) {
     throw std::invalid_argument(fault);
   }
-  if (with_head && step.kept > sizes_.max_head_rows) {
+  if (with_head && step.logits > sizes_.max_head_rows) {
     throw std::invalid_argument("the head is asked for more rows than it has room for");
   }
   const Machine::Turn turn(*machine_);
   const FloatMode mode;
   rows_[static_cast<size_t>(Rows::Step)] = step.rows;
-  rows_[static_cast<size_t>(Rows::Kept)] = step.kept;
+  rows_[static_cast<size_t>(Rows::Kept)] = step.kept();
   failed_layer_.store(-1, std::memory_order_relaxed);
   counters_.runs += 1;
   counters_.rows += step.rows;
@@ -48,8 +70,9 @@ int32_t Program::run(const Step& step, bool with_head) {
       return layer;
     }
   }
+  find_bests(at(hidden_) + step.logits * hidden_width(), step.bests);
   if (with_head) {
-    head(at(hidden_), step.kept);
+    head(at(hidden_), step.logits);
   }
   return -1;
 }
@@ -72,16 +95,34 @@ void Program::head(const float* hidden, int64_t rows) {
   }
 }
 
+void Program::find_bests(const float* hidden, int64_t rows) {
+  bests_.resize(static_cast<size_t>(rows));
+  if (best_ && rows >= BestRunner::kLeastRows) {
+    best_->run(hidden, rows, bests_.data());
+    return;
+  }
+  for (int64_t first = 0; first < rows; first += sizes_.max_head_rows) {
+    const int64_t count = std::min(sizes_.max_head_rows, rows - first);
+    head(hidden + first * hidden_width(), count);
+    machine_->pool.parallel(count, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        const float* peaks = this->peaks() == nullptr ? nullptr : this->peaks() + row * peaks_width();
+        bests_[static_cast<size_t>(first + row)] = best_of(at(logits_) + row * vocab(), vocab(), peaks);
+      }
+    });
+  }
+}
+
 // ---- The step's integers ----------------------------------------------------------------------------------------
 
 void Program::gather_kept(const Step& step) {
   const int64_t groups = static_cast<int64_t>(limits_.pages.size());
-  for (int64_t i = 0; i < step.kept; ++i) {
-    const int64_t row = step.logit_rows[i];
+  for (int64_t i = 0; i < step.kept(); ++i) {
+    const int64_t row = step.kept_row(i);
     kept_sequence_[static_cast<size_t>(i)] = step.sequence_of[row];
     for (int64_t g = 0; g < groups; ++g) {
-      kept_first_[static_cast<size_t>(g * step.kept + i)] = step.first_key[g * step.rows + row];
-      kept_last_[static_cast<size_t>(g * step.kept + i)] = step.last_key[g * step.rows + row];
+      kept_first_[static_cast<size_t>(g * step.kept() + i)] = step.first_key[g * step.rows + row];
+      kept_last_[static_cast<size_t>(g * step.kept() + i)] = step.last_key[g * step.rows + row];
     }
   }
 }
@@ -90,8 +131,8 @@ AttendingRows Program::attending(const Step& step, int64_t group, Rows rows) {
   if (rows == Rows::Step) {
     return {step.rows, step.sequence_of, step.first_key + group * step.rows, step.last_key + group * step.rows};
   }
-  return {step.kept, kept_sequence_.data(), kept_first_.data() + group * step.kept,
-          kept_last_.data() + group * step.kept};
+  return {step.kept(), kept_sequence_.data(), kept_first_.data() + group * step.kept(),
+          kept_last_.data() + group * step.kept()};
 }
 
 // Cosines and sines of every row's position, for every rope: [rows, angle_columns].
@@ -174,8 +215,8 @@ void Program::execute(const Softcap& i, const Step*) {
 
 void Program::execute(const KeepRows& i, const Step* step) {
   const auto n = static_cast<size_t>(value(i.out).width);
-  for (int64_t row = 0; row < step->kept; ++row) {
-    std::memcpy(at(i.out) + static_cast<size_t>(row) * n, at(i.x) + static_cast<size_t>(step->logit_rows[row]) * n,
+  for (int64_t row = 0; row < step->kept(); ++row) {
+    std::memcpy(at(i.out) + static_cast<size_t>(row) * n, at(i.x) + static_cast<size_t>(step->kept_row(row)) * n,
                 n * sizeof(float));
   }
 }

@@ -11,6 +11,7 @@
 #include "kernels/kv.h"
 #include "memory/memory.h"
 #include "program/attention_runner.h"
+#include "program/best_runner.h"
 #include "program/instructions.h"
 #include "program/linear_runner.h"
 #include "program/machine.h"
@@ -61,7 +62,8 @@ class Program {
 
   // ---- Running ----
 
-  // Runs the body, and the head over its hidden states if asked. Returns the first layer whose keys or values did not
+  // Runs the body, finds the best id after each of the step's best rows and, if asked, runs the head over the hidden
+  // states of its logit rows. Returns the first layer whose keys or values did not
   // fit the cache's type (nothing after it has run), or -1. Throws std::invalid_argument if the step is not sound.
   int32_t run(const Step& step, bool with_head);
   // Runs the head over hidden states [rows, D].
@@ -73,6 +75,8 @@ class Program {
   // Of each 16 neighbouring logits of a row (kernels/rows.h): [head rows, groups], or null where there are none, since
   // logits are capped.
   float* peaks() const { return peaks_.bytes() > 0 ? peaks_.as<float>() : nullptr; }
+  // Of the last step's best rows: the id with the largest logit, the first of equal ones; -1 if a logit is not finite.
+  const std::vector<int32_t>& bests() const { return bests_; }
   int64_t peaks_width() const { return (vocab() + kLanes - 1) / kLanes; }
   int64_t hidden_width() const { return value(hidden_).width; }
   int64_t vocab() const { return value(logits_).width; }
@@ -81,7 +85,7 @@ class Program {
   const ProgramSizes& sizes() const { return sizes_; }
   const Counters& counters() const { return counters_; }
   const std::shared_ptr<Machine>& machine() const { return machine_; }
-  size_t bytes() const { return body_.bytes() + head_.bytes() + angles_.bytes(); }
+  size_t bytes() const { return body_.bytes() + head_.bytes() + angles_.bytes() + (best_ ? best_->bytes() : 0); }
 
  private:
   struct ValueInfo {
@@ -107,6 +111,7 @@ class Program {
   void each_row(int64_t rows, int64_t floats, Fn&& fn);
   void prepare_angles(const Step& step);
   void gather_kept(const Step& step);
+  void find_bests(const float* hidden, int64_t rows);
   AttendingRows attending(const Step& step, int64_t group, Rows rows);
   void count_attention(const Layer& layer, int64_t heads, const AttendingRows& rows);
 
@@ -136,9 +141,11 @@ class Program {
   bool finished_ = false;
   std::optional<LinearRunner> linear_;
   std::optional<AttentionRunner> attention_;
+  std::optional<BestRunner> best_;
 
   int64_t rows_[3] = {0, 0, 0};                                  // of the current run, by Rows
   std::vector<int32_t> kept_sequence_, kept_first_, kept_last_;  // kept rows' entries; the latter by group
+  std::vector<int32_t> bests_;
   std::atomic<int32_t> failed_layer_{-1};
   Counters counters_;
 };

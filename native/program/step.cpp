@@ -11,6 +11,15 @@ std::string at_row(const char* what, int64_t row, int64_t value, const char* why
   return std::string(what) + " of row " + std::to_string(row) + " is " + std::to_string(value) + ": " + why;
 }
 
+bool ascend(const int32_t* rows, int64_t count, int64_t below) {
+  for (int64_t i = 0, previous = -1; i < count; previous = rows[i++]) {
+    if (rows[i] <= previous || rows[i] >= below) {
+      return false;
+    }
+  }
+  return true;
+}
+
 std::string find_fault_in_rows(const Step& step, const StepLimits& limits) {
   int32_t previous = 0;
   for (int64_t row = 0; row < step.rows; ++row) {
@@ -25,12 +34,14 @@ std::string find_fault_in_rows(const Step& step, const StepLimits& limits) {
     }
     previous = step.sequence_of[row];
   }
-  previous = -1;
-  for (int64_t i = 0; i < step.kept; ++i) {
-    if (step.logit_rows[i] <= previous || step.logit_rows[i] >= step.rows) {
-      return "logit_rows are not ascending rows of the step";
-    }
-    previous = step.logit_rows[i];
+  if (!ascend(step.logit_rows, step.logits, step.rows)) {
+    return "logit_rows are not ascending rows of the step";
+  }
+  if (!ascend(step.best_rows, step.bests, step.rows)) {
+    return "best_rows are not ascending rows of the step";
+  }
+  if (step.kept() > step.rows) {
+    return "logit_rows and best_rows are more than the step has";
   }
   return {};
 }

@@ -17,7 +17,8 @@ struct PageTable {
 struct Step {
   int64_t rows;
   int64_t sequences;
-  int64_t kept;  // rows whose logits are wanted
+  int64_t logits;  // rows whose logits are wanted
+  int64_t bests;   // rows of which only the best id is wanted
   const int32_t* ids;
   const int32_t* positions;
   const int32_t* sequence_of;
@@ -26,6 +27,11 @@ struct Step {
   const int32_t* last_key;
   std::vector<PageTable> tables;  // one for each group
   const int32_t* logit_rows;
+  const int32_t* best_rows;
+
+  // Rows that the head needs: those of the logits, then the others.
+  int64_t kept() const { return logits + bests; }
+  int32_t kept_row(int64_t i) const { return i < logits ? logit_rows[i] : best_rows[i - logits]; }
 };
 
 struct StepLimits {

@@ -85,6 +85,31 @@ struct NarrowDot {
   }
 };
 
+// All products of an input pair in one int16 (kernels/best.h says why they fit), so half the sums of NarrowDot.
+struct RoughDot {
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const int8_t* activations, int64_t stride, F f) {
+    Sums words[R];
+    repeat<Slices>([&](auto k) CABOCHON_INLINE {
+      const Bytes64 w = load_bytes(slices + 64 * k);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const __m256i a = broadcast_4_bytes(reinterpret_cast<const uint8_t*>(activations + r * stride + 4 * k));
+        const __m256i lo = _mm256_maddubs_epi16(w.lo, a), hi = _mm256_maddubs_epi16(w.hi, a);
+        if constexpr (k == 0) {
+          words[r] = {lo, hi};
+        } else {
+          accumulate_i16(words[r].lo, lo);
+          accumulate_i16(words[r].hi, hi);
+        }
+      });
+    });
+    const __m256i one = _mm256_set1_epi16(1);
+    repeat<R>([&](auto r) CABOCHON_INLINE {
+      f(r, I32x16{_mm256_madd_epi16(words[r].lo, one), _mm256_madd_epi16(words[r].hi, one)});
+    });
+  }
+};
+
 template <bool TwoTerms, int Bits>
 using Dot =
     std::conditional_t<TwoTerms || Bits == 8, WideDot<TwoTerms, MultiplyThenAdd>, NarrowDot<(Bits < 4 ? 4 : Bits)>>;

@@ -114,6 +114,23 @@ struct ByteDot {
   }
 };
 
+// Bytes as they come, for kernels/best.h.
+struct RoughDot {
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const int8_t* activations, int64_t stride, F f) {
+    __m512i sum[R];
+    repeat<R>([&](auto r) CABOCHON_INLINE { sum[r] = _mm512_setzero_si512(); });
+    repeat<Slices>([&](auto k) CABOCHON_INLINE {
+      const Bytes64 w = load_bytes(slices + 64 * k);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const auto* four = reinterpret_cast<const uint8_t*>(activations + r * stride + 4 * k);
+        sum[r] = _mm512_dpbusd_epi32(sum[r], w.v, broadcast_4_bytes(four));
+      });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, I32x16{sum[r]}); });
+  }
+};
+
 template <bool TwoTerms, int Bits>
 using Dot = ByteDot<TwoTerms>;
 

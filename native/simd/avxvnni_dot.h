@@ -61,6 +61,23 @@ struct ByteDot {
   }
 };
 
+// Bytes as they come, for kernels/best.h.
+struct RoughDot {
+  template <int R, int Slices, class F>
+  CABOCHON_INLINE static void tile(const uint8_t* slices, const int8_t* activations, int64_t stride, F f) {
+    Sums sum[R];
+    repeat<R>([&](auto r) CABOCHON_INLINE { sum[r] = ByteDot::zero(); });
+    repeat<Slices>([&](auto k) CABOCHON_INLINE {
+      const Bytes64 w = load_bytes(slices + 64 * k);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const __m256i a = broadcast_4_bytes(reinterpret_cast<const uint8_t*>(activations + r * stride + 4 * k));
+        sum[r] = {add_fours_of_bytes(sum[r].lo, w.lo, a), add_fours_of_bytes(sum[r].hi, w.hi, a)};
+      });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, I32x16{sum[r].lo, sum[r].hi}); });
+  }
+};
+
 template <bool TwoTerms, int Bits>
 using Dot = std::conditional_t<TwoTerms, WideDot<true, MultiplyAndAdd>, ByteDot>;
 

@@ -159,6 +159,24 @@ struct PlainDot {
   }
 };
 
+// Sums over slices of R rows of activations that are bytes, `stride` apart: f(row, sums) for each (kernels/best.h).
+struct RoughDot {
+  template <int R, int Slices, class F>
+  static void tile(const uint8_t* slices, const int8_t* activations, int64_t stride, F f) {
+    for (int r = 0; r < R; ++r) {
+      I32x16 sum = {};
+      for (int k = 0; k < Slices; ++k) {
+        const uint8_t* w = slices + 64 * k;
+        const int8_t* a = activations + r * stride + 4 * k;
+        for (int row = 0; row < 16; ++row) {
+          sum.v[row] += w[4 * row] * a[0] + w[4 * row + 1] * a[1] + w[4 * row + 2] * a[2] + w[4 * row + 3] * a[3];
+        }
+      }
+      f(r, sum);
+    }
+  }
+};
+
 // The dot products for activations of one or two terms and weights of `Bits` bits.
 template <bool TwoTerms, int Bits>
 using Dot = PlainDot;

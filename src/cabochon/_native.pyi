@@ -137,6 +137,7 @@ class Program:
         last_key: _I32,
         page_tables: Sequence[_I32],
         logit_rows: _I32,
+        best_rows: _I32,
         with_head: bool,
     ) -> int:
         """Runs one step; returns the first layer whose keys or values did not fit the cache's type, or -1.
@@ -150,6 +151,9 @@ class Program:
     def hidden(self) -> _F32:
         """Hidden states [R, D] of the last step, in the program's own memory."""
 
+    def bests(self) -> list[int]:
+        """Of the last step's ``best_rows``: the id of the largest logit, the first of equal ones; -1 if one is not
+        finite."""
     def peaks(self, rows: int) -> _F32 | None:
         """[rows, ceil(V / 16)] the largest of each 16 neighbouring logits, NaN if any is not finite. None if capped."""
 
@@ -244,6 +248,11 @@ class check:  # noqa: N801 (a module within the module)
     @staticmethod
     def linear(isa: str, format: int, rows: int, file: _U8, x: _F32, two_terms: bool) -> _F32:
         """Product [T, rows] of x [T, cols] and a matrix [rows, cols] as a file holds it; ``format``: GGUF's number."""
+
+    @staticmethod
+    def rough(isa: str, format: int, rows: int, file: _U8, x: _F32, two_terms: bool) -> tuple[_F32, _F32]:
+        """What no product of 16 outputs with a row is above [T, rows / 16], and the norms of their blocks
+        [rows / 16, cols / 32]; T at most 16."""
 
     @staticmethod
     def quantize(isa: str, x: _F32, two_terms: bool) -> tuple[_F32, _I32]:

@@ -23,6 +23,8 @@ class SequencePlan:
     """Ids of the last rows where they are guesses; a token is chosen after each as long as they are right."""
     scores: bool = False
     """Whether the logits of all rows are wanted, to tell how probable the prompt's next id is after each."""
+    best_only: bool = False
+    """Whether tokens are the ids with the largest logits, whatever the others are."""
 
     @property
     def end(self) -> int:

@@ -1,13 +1,13 @@
 """Values that cross the seams between rooms: frozen data, no behaviour beyond derived sizes.
 
 Shapes use the legend of ``docs/notation.md``: T rows in the step, S sequences, R rows whose logits are
-wanted, P page groups, V vocabulary.
+wanted, B rows of which the best id is, P page groups, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
@@ -134,11 +134,18 @@ class StepInput:
     """P arrays [S, pages]: the page id that holds keys PAGE*i ... PAGE*i+PAGE-1, or -1 where none is held."""
     logit_rows: Int32
     """[R] rows whose logits are wanted, ascending."""
+    best_rows: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    """[B] rows of which only the id with the largest logit is wanted, ascending; none of them is a logit row."""
 
     @property
     def rows(self) -> int:
         """T."""
         return len(self.ids)
+
+    @property
+    def kept_rows(self) -> Int32:
+        """[R + B] rows that the head needs: those of the logits, then the others."""
+        return np.concatenate((self.logit_rows, self.best_rows))
 
 
 LOGITS_A_PEAK = 16
@@ -155,17 +162,36 @@ class LogitRow:
     """[ceil(V / 16)] the largest of each 16 neighbours, NaN if any of them is not finite; None if nobody has looked."""
 
 
+NO_BEST = -1
+"""In place of the best id where a logit is not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestId:
+    """What is told of a row of a step's ``best_rows``."""
+
+    token_id: int
+    """The id with the largest logit, the first of equal ones; or ``NO_BEST``."""
+
+    @classmethod
+    def of(cls, logits: Float32) -> BestId:
+        """From all logits [V] of the row."""
+        return cls(int(logits.argmax()) if np.isfinite(logits).all() else NO_BEST)
+
+
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The logits of a step's ``logit_rows``. Arrays may be the model's own buffers: valid until its next call."""
+    """What the head gives for a step. Arrays may be the model's own buffers: valid until its next call."""
 
     values: Float32
-    """[R, V]"""
+    """[R, V] of the ``logit_rows``."""
     peaks: Float32 | None = None
     """[R, ceil(V / 16)] as in ``LogitRow``."""
+    bests: tuple[BestId, ...] = ()
+    """[B] of the ``best_rows``."""
 
-    def __iter__(self) -> Iterator[LogitRow]:
-        """The rows."""
+    def rows(self) -> Iterator[LogitRow]:
+        """Of the ``logit_rows``, in order."""
         peaks = self.peaks
         for row, values in enumerate(self.values):
             yield LogitRow(values, None if peaks is None else peaks[row])

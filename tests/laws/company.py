@@ -4,7 +4,7 @@ A case is made of a seed and nothing else. Its engine has few pages, filled with
 random steps, wait, are cut into pieces, make room for one another, begin again, share pages with texts that begin
 alike, go on from one another's replies, branch from one another at any token, are scored, and are cancelled.
 ``run_case`` raises ``AssertionError`` unless each token and log-probability is that of the request alone, from empty
-pages.
+pages. Some ask for no log-probabilities, so that the model may keep most logits to itself; alone they do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
 from cabochon.testing.steps import poison
-from cabochon.types import PAGE, SamplingParams
+from cabochon.types import PAGE, SamplingParams, TokenOut
 
 Same = Callable[[str, RequestState, RequestState], None]
 """Raises ``AssertionError``, beginning with the words, unless a request gave in company what it gives alone."""
@@ -46,6 +46,8 @@ class Planned:
     """It says so."""
     scored: bool
     """Log-probabilities of its prompt are asked for."""
+    silent: bool
+    """No log-probabilities of its tokens are."""
     messages: tuple[float, ...]
     """Where messages end in its prompt, in 0 ... 1."""
     full_pages: bool
@@ -76,6 +78,10 @@ def planned(draw: Random) -> list[Planned]:
         if draw.random() < 0.03:
             # Of a greedy reply of these models a loop is what often comes.
             params, max_tokens, loop_guard = SamplingParams(temperature=0.0), 90, 2
+        constraint, min_tokens = drawn_constraint(draw, VOCAB), draw.choice([0, 0, 3, 9])
+        silent = draw.random() < 0.4
+        if silent and draw.random() < 0.7:
+            params, constraint, min_tokens = SamplingParams(temperature=0.0), None, 0
         scored = draw.random() < 0.1
         if scored and draw.random() < 0.3:
             max_tokens = 0
@@ -88,14 +94,15 @@ def planned(draw: Random) -> list[Planned]:
                 branch=draw.choice([None, draw.random()]),
                 forked=draw.random() < 0.8,
                 scored=scored,
+                silent=silent,
                 messages=tuple(draw.random() for _ in range(draw.choice([0, 0, 0, 2]))),
                 full_pages=draw.random() < 0.1,
                 arrives=draw.choice([0, draw.randint(0, 60)]),
                 cancelled=draw.randint(0, 40) if draw.random() < 0.2 else None,
-                params=replace(params, min_tokens=min(max_tokens, draw.choice([0, 0, 3, 9]))),
+                params=replace(params, min_tokens=min(max_tokens, min_tokens)),
                 max_tokens=max_tokens,
                 stop_ids=frozenset(draw.choice([(), (7, 8, 9)])),
-                constraint=drawn_constraint(draw, VOCAB),
+                constraint=constraint,
                 loop_guard=loop_guard,
                 tenant=draw.choice(["", "", "", "another"]),
             )
@@ -129,7 +136,8 @@ def alone(model: Model, request: Request) -> RequestState:
 
 def same(words: str, got: RequestState, want: RequestState) -> None:
     """Every token and log-probability is the same, and the end; of what was cancelled, as far as it came."""
-    for mine, right in ((got.tokens, want.tokens), (got.scores, want.scores)):
+    tokens = [TokenOut(token.token_id) for token in want.tokens] if got.request.logprobs is None else want.tokens
+    for mine, right in ((got.tokens, tokens), (got.scores, want.scores)):
         if mine != (right[: len(mine)] if got.finish_reason == "cancelled" else right):
             raise AssertionError(f"{words}: {mine} is not what it gives alone, {right}")
     if got.finish_reason not in ("cancelled", want.finish_reason):
@@ -147,7 +155,7 @@ def run_case(
     engine = engine_of(draw, model)
     states = _run_together(engine, plans, logprobs)
     for number, state in states.items():
-        check(f"case {seed}, request {number}", state, alone(model, state.request))
+        check(f"case {seed}, request {number}", state, alone(model, replace(state.request, logprobs=logprobs)))
     tokens, steps = (sum(n) for n in zip(*((len(s.tokens), s.work.decode_steps) for s in states.values()), strict=True))
     forks = [state for number, state in states.items() if plans[number].forked and plans[number].like is not None]
     loops = sum(state.finish_reason == "loop" for state in states.values())
@@ -158,6 +166,7 @@ def run_case(
         shared=sum(state.reused > 0 for state in forks),
         copied=sum(state.reused % PAGE > 0 for state in forks),
         scores=sum(len(state.scores) for state in states.values()),
+        bests=sum(len(state.tokens) for state in states.values() if state.best_only),
     )
     if engine.prefixes is not None:
         counters = engine.prefixes.counters
@@ -208,7 +217,7 @@ def _request(plan: Planned, states: dict[int, RequestState], logprobs: int) -> R
         plan.params,
         plan.max_tokens,
         plan.stop_ids,
-        logprobs=logprobs,
+        logprobs=None if plan.silent else logprobs,
         tenant=plan.tenant,
         constraint=plan.constraint,
         loop_guard=plan.loop_guard,

@@ -26,7 +26,7 @@ def test_company_changes_nothing(block: int) -> None:
     for seed in range(block + BLOCKS, CASES, BLOCKS):
         happened.update(run_case(seed))
     # What the law is about did happen, where there are cases enough.
-    for event in ("hits", "pauses", "evictions", "loops", "shared", "copied", "scores"):
+    for event in ("hits", "pauses", "evictions", "loops", "shared", "copied", "scores", "bests"):
         assert happened[event] or CASES < ENOUGH, event
 
 

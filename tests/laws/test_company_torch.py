@@ -39,6 +39,8 @@ def shallow_model(number: int) -> Model:
 def assert_close(mine: TokenOut, right: TokenOut, words: str) -> None:
     expected = distribution(right)
     unit = max(float(np.std(expected)), 1.0)
+    if not mine.top:  # nothing was asked but the token
+        return
     difference = np.abs(distribution(mine) - expected).max()
     assert difference <= TOLERANCE * unit, f"{words}: {difference / unit:.2g}"
 

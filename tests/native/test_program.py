@@ -98,13 +98,14 @@ BAD_INTEGERS = [
     *(("last_key", (group, 4), value) for group in (0, 1) for value in (-1, PAGE, INT32_MAX)),
     *(("page_tables", (group, 0, 0), value) for group in (0, 1) for value in (-1, 8, INT32_MIN, INT32_MAX)),
     *(("logit_rows", 0, value) for value in (-1, 5, INT32_MAX)),
+    *(("best_rows", 0, value) for value in (-1, 5, INT32_MAX)),
 ]
 
 
 @pytest.mark.parametrize(("name", "at", "value"), BAD_INTEGERS)
 def test_a_bad_integer_is_an_error_and_harms_nothing(name: str, at: Any, value: int) -> None:
     of = model()
-    good = step_of(of)
+    good = replace(step_of(of), best_rows=np.array([2], np.int32))
     want = of.forward(good).copy()
     with pytest.raises(UsageError, match=r"^step: "):
         of.forward(changed(good, name, at, value))
@@ -128,11 +129,11 @@ def test_no_two_rows_may_write_to_one_slot(group: int) -> None:
 
 def test_arrays_of_other_shapes_and_types_are_errors() -> None:
     of = model()
-    good = step_of(of)
-    for name in ("ids", "positions", "sequences", "slots", "first_key", "last_key", "logit_rows"):
+    good = replace(step_of(of), best_rows=np.array([2], np.int32))
+    for name in ("ids", "positions", "sequences", "slots", "first_key", "last_key", "logit_rows", "best_rows"):
         array = getattr(good, name)
         bad = [array.astype(np.int64), array.astype(np.float32), array[None], array.tolist()]
-        if name != "logit_rows":
+        if not name.endswith("_rows"):
             bad += [array[..., :-1], np.concatenate([array, array], axis=-1)[..., ::2], array.T.copy()[..., :1]]
         for other in bad:
             with pytest.raises(UsageError):

@@ -73,6 +73,87 @@ def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(0, 367, length).tolist())
 
 
+# ---- What is asked of the model -----------------------------------------------------------------------------------
+
+GREEDY = replace(PARAMS, temperature=0.0)
+
+
+class EveryOther:
+    """Allows even ids."""
+
+    def allowed(self, chosen: Sequence[int]) -> Any:
+        return np.arange(367) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("params", "others", "only_best"),
+    [
+        (GREEDY, {}, True),
+        (replace(PARAMS, top_k=1), {}, True),
+        (replace(GREEDY, top_p=0.5, min_p=0.3, typical_p=0.7, xtc_probability=1.0), {}, True),
+        (GREEDY, {"stop_ids": frozenset((5,)), "loop_guard": 3}, True),
+        (PARAMS, {}, False),
+        (GREEDY, {"logprobs": 0}, False),
+        (GREEDY, {"constraint": EveryOther()}, False),
+        (replace(GREEDY, min_tokens=2), {}, False),
+        (replace(GREEDY, bad_words=((1, 2),)), {}, False),
+        (replace(GREEDY, logit_bias=((7, 3.0),)), {}, False),
+        (replace(GREEDY, repetition_penalty=1.1), {}, False),
+        (replace(GREEDY, presence_penalty=0.1), {}, False),
+        (replace(GREEDY, frequency_penalty=0.1), {}, False),
+        (replace(GREEDY, dry_multiplier=0.5), {}, False),
+    ],
+)
+def test_the_model_is_asked_for_no_more_than_a_request_looks_at(
+    params: SamplingParams, others: dict[str, Any], *, only_best: bool
+) -> None:
+    for observed, vocab in ((False, None), (True, None), (False, 300)):
+        model = FakeModel(context=CONTEXT, chunk=32)
+        observer = (lambda plan, step, logits: None) if observed else None
+        if vocab and "constraint" in others:
+            continue  # its mask is of the other vocabulary
+        engine = engine_of(model, vocab=vocab, observer=observer)
+        request = Request(tuple(range(40)), params, 6, **others)
+        run(engine, engine.submit(request))
+        bests, logits = (sum(len(rows) for rows in kind) for kind in _wanted(model))
+        assert (bests > 0, logits > 0) == ((True, False) if only_best and not observed and not vocab else (False, True))
+
+
+def _wanted(model: FakeModel) -> tuple[list[Any], list[Any]]:
+    return [step.best_rows for step in model.steps], [step.logit_rows for step in model.steps]
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_requests_that_look_at_more_and_less_share_steps(data: st.DataObject) -> None:
+    chunk = data.draw(st.integers(3, 40))
+    kinds = data.draw(st.lists(st.sampled_from((GREEDY, PARAMS)), min_size=2, max_size=4))
+    model = FakeModel(pages=(60, 60), context=CONTEXT, chunk=chunk)
+    limits = Limits(CONTEXT, model.config.vocab)
+    engine = Engine(model, pools_for(model.store), limits, chunk=chunk, max_running=4, speculate=3)
+    requests = [
+        Request(prompt_of(data.draw(st.integers(1, 60)), seed), replace(params, seed=seed), 9, logprobs=logprobs)
+        for seed, (params, logprobs) in enumerate((params, data.draw(st.sampled_from((None, 1)))) for params in kinds)
+    ]
+    states = [engine.submit(request) for request in requests]
+    for state, request in zip(states, requests, strict=True):
+        assert run(engine, state).tokens == expected_tokens(model, request)
+
+
+def test_a_best_id_that_is_none_ends_the_request() -> None:
+    model = FakeModel(context=CONTEXT, chunk=32)
+    real = model.head
+    model.head = lambda hidden: np.where(np.arange(367) == 9, np.float32(np.inf), real(hidden))  # type: ignore[method-assign]
+    engine = engine_of(model)
+    state = engine.submit(Request(prompt_of(40), GREEDY, 5))
+    with_logits = engine.submit(Request(prompt_of(40), GREEDY, 5, logprobs=0))
+    for ended in (state, with_logits):
+        run(engine, ended)
+        assert ended.finish_reason == "error"
+    assert isinstance(state.error, NumericError)
+    assert str(state.error) == str(with_logits.error)
+
+
 # ---- What comes out ---------------------------------------------------------------------------------------------
 
 

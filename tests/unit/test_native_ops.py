@@ -72,6 +72,7 @@ class Recorded:
             last_key,
             (np.zeros((1, 1), np.int32),),
             np.array(rows, np.int32),
+            np.empty(0, np.int32),
             False,
         )
         assert failed == -1

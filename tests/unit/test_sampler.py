@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from cabochon.ops import numerics
 from cabochon.sampling import filters
 from cabochon.sampling.history import History
 from cabochon.sampling.params import checked
-from cabochon.sampling.sampler import choose, sample
-from cabochon.types import LOGITS_A_PEAK, Float32, LogitRow, SamplingParams
+from cabochon.sampling.sampler import best_token, choose, sample, takes_best
+from cabochon.types import LOGITS_A_PEAK, BestId, FilterOrder, Float32, LogitRow, SamplingParams
 
 ALL = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
 GREEDY = replace(ALL, temperature=0.0)
@@ -387,3 +388,21 @@ def test_a_peak_that_is_no_number_is_an_error() -> None:
     logits = np.zeros(40, np.float32)
     with pytest.raises(NumericError, match="position 3"):
         sample(LogitRow(logits, row(0, math.nan, 0)), GREEDY, after(3), 40)
+
+
+@given(
+    values=arrays(np.float32, st.integers(2, 60), elements=st.sampled_from([-3.0, -0.0, 0.0, 1.0, 2.5, 2.5000002])),
+    greedy=st.booleans(),
+    order=st.sampled_from(("cabochon", "gemma_pytorch")),
+    others=st.fixed_dictionaries(
+        {"top_p": st.sampled_from((0.1, 1.0)), "min_p": st.sampled_from((0.0, 0.5)), "xtc_probability": st.just(1.0),
+         "typical_p": st.sampled_from((0.2, 1.0)), "xtc_threshold": st.just(0.01), "seed": st.integers(0, 99)}
+    ),
+)  # fmt: skip
+def test_whoever_takes_the_best_needs_no_other_logit(
+    values: Float32, *, greedy: bool, order: FilterOrder, others: dict[str, Any]
+) -> None:
+    kind: dict[str, Any] = {"temperature": 0.0} if greedy else {"top_k": 1, "temperature": 3.0}
+    params = SamplingParams(**kind, order=order, **others)
+    assert takes_best(params)
+    assert best_token(BestId.of(values), 3) == sample(values, params, after(3), len(values))

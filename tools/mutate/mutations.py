@@ -499,6 +499,47 @@ MUTATIONS: tuple[Mutation, ...] = (
         "prefixes.end(trail, checkpoint=True)",
         "prefixes.end(trail, checkpoint=False)",
     ),
+    # ---- Where only the best id is asked for
+    _one(
+        "who observes steps sees no logits",
+        (ENGINE,),
+        ENGINE_MODULE,
+        "self._observer is not None or self.limits.vocab",
+        "self.limits.vocab",
+    ),
+    _one(
+        "the best id may be no token",
+        (ENGINE,),
+        ENGINE_MODULE,
+        "self.limits.vocab < self._model.config.vocab",
+        "self.limits.vocab < 0",
+    ),
+    _one(
+        "log-probabilities are asked for in vain",
+        (ENGINE,),
+        ENGINE_MODULE,
+        "not seen and request.logprobs is None and ",
+        "not seen and ",
+    ),
+    _one("a constraint is not asked", (ENGINE,), SAMPLER_MODULE, "free = constraint is None and ", "free = "),
+    _one(
+        "bad words are not looked for", (ENGINE,), SAMPLER_MODULE, "not params.bad_words and not params", "not params"
+    ),
+    _one("penalties are not taken", (ENGINE,), SAMPLER_MODULE, "free and not changes_logits(params) and", "free and"),
+    _one(
+        "rows of logits and of best ids are mixed up",
+        (ENGINE,),
+        CHOOSE_MODULE,
+        "bests if share.best_only else logits",
+        "bests if not share.best_only else logits",
+    ),
+    _one(
+        "an overflow behind the best id goes unnoticed",
+        (ENGINE,),
+        SAMPLER_MODULE,
+        "if best.token_id == NO_BEST:",
+        "if best.token_id == NO_BEST - 1:",
+    ),
     _one(
         "weights do not tell a model",
         (SAVED,),

@@ -24,6 +24,8 @@ class SequenceRows:
     """[P] with pages for every key the rows see or store."""
     logit_rows: Sequence[int]
     """Which rows' logits are wanted, counted from the sequence's first row here, ascending."""
+    best_rows: Sequence[int] = ()
+    """Of which other rows the best id is."""
 
 
 def build_step(sequences: Sequence[SequenceRows], groups: Sequence[KVGroup]) -> StepInput:
@@ -36,6 +38,7 @@ def build_step(sequences: Sequence[SequenceRows], groups: Sequence[KVGroup]) -> 
     slots = [table[rows, positions // PAGE] * PAGE + positions % PAGE for table in page_tables]
     first_key = [np.maximum(positions - (group.window or positions + 1) + 1, 0) for group in groups]
     logit_rows = [start + np.array(s.logit_rows, np.int64) for s, start in zip(sequences, starts, strict=True)]
+    best_rows = [start + np.array(s.best_rows, np.int64) for s, start in zip(sequences, starts, strict=True)]
     return StepInput(
         ids=np.concatenate([np.array(s.ids, np.int32) for s in sequences]),
         positions=positions.astype(np.int32),
@@ -45,6 +48,7 @@ def build_step(sequences: Sequence[SequenceRows], groups: Sequence[KVGroup]) -> 
         last_key=np.tile(positions.astype(np.int32), (len(groups), 1)),
         page_tables=page_tables,
         logit_rows=np.concatenate(logit_rows).astype(np.int32),
+        best_rows=np.concatenate(best_rows).astype(np.int32),
     )
 
 

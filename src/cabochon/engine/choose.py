@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from cabochon.engine.request import RequestState
 from cabochon.events import SequencePlan
 from cabochon.sampling.history import History
-from cabochon.sampling.sampler import check_finite, sample, with_logprobs
-from cabochon.types import LogitRow, TokenOut
+from cabochon.sampling.sampler import best_token, check_finite, sample, with_logprobs
+from cabochon.types import BestId, LogitRow, TokenOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,17 @@ class Chosen:
     """Tokens chosen: none in the middle of a prompt."""
 
 
-def choose(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> Chosen:
-    """Scores or chooses after each row of ``logits``, which are those of a share, ``share.logits`` of them.
+def choose(
+    share: SequencePlan, logits: Iterator[LogitRow], bests: Iterator[BestId], state: RequestState, vocab: int
+) -> Chosen:
+    """Scores or chooses after each of the share's next ``share.logits`` rows of one or the other.
 
     Raises as ``sample`` does.
     """
     if share.scores:
-        return Chosen(scores=_score(share, logits, state, vocab))
-    return Chosen(tokens=_tokens(share, logits, state, vocab))
+        return Chosen(scores=_score(share, list(islice(logits, share.logits)), state, vocab))
+    rows: list[LogitRow | BestId] = list(islice(bests if share.best_only else logits, share.logits))
+    return Chosen(tokens=_tokens(share, rows, state, vocab))
 
 
 def _score(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
@@ -40,7 +44,9 @@ def _score(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState,
     return tuple(scores)
 
 
-def _tokens(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
+def _tokens(
+    share: SequencePlan, logits: Sequence[LogitRow | BestId], state: RequestState, vocab: int
+) -> tuple[TokenOut, ...]:
     """One token, and one more after each guess that was right."""
     tokens = list[TokenOut]()
     for row, guess in zip(logits, (*share.guesses, None), strict=False):
@@ -50,11 +56,13 @@ def _tokens(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState
     return tuple(tokens)
 
 
-def _token(logits: LogitRow, state: RequestState, chosen: Sequence[TokenOut], vocab: int) -> TokenOut:
+def _token(logits: LogitRow | BestId, state: RequestState, chosen: Sequence[TokenOut], vocab: int) -> TokenOut:
     """The token after a sequence and those chosen for it in this step."""
     request, ids = state.request, state.ids
     if chosen:
         ids = [*ids, *(token.token_id for token in chosen)]
+    if isinstance(logits, BestId):
+        return best_token(logits, len(ids))
     return sample(
         logits,
         request.params,

@@ -20,6 +20,7 @@ from cabochon.kvcache.pages import PagePool, plan_pages
 from cabochon.kvcache.prefix import PrefixCache, common_ids
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
+from cabochon.sampling.sampler import takes_best
 from cabochon.types import FinishReason, Float32, Logits, StepInput, TokenOut
 
 T = TypeVar("T")
@@ -119,8 +120,8 @@ class Engine:
             if self._closed:
                 raise UsageError("the session is closed")
             self._scheduler.check_line(self.limits, len(request.prompt))
-            ids, drafter = list(request.prompt), Drafter(self._speculate)
-            state = RequestState(self._submitted, request, self._holdings.new_tables(), ids, drafter)
+            ids, drafter, tables = list(request.prompt), Drafter(self._speculate), self._holdings.new_tables()
+            state = RequestState(self._submitted, request, tables, ids, drafter, self._best_only(request))
             ours = fork_of is not None and self._states.get(fork_of.number) is fork_of
             if fork_of is not None and ours and fork_of.request.tenant == request.tenant:
                 state.fork_of, state.shared = fork_of, min(common_ids(fork_of.ids, ids), len(ids) - 1)
@@ -234,17 +235,15 @@ class Engine:
         for share in plan.sequences:
             state = self._states[share.request]
             ids = [*state.ids[share.first : share.first + share.known], *share.guesses]
-            logit_rows = range(share.rows - share.logits, share.rows)
-            parts.append(SequenceRows(ids, share.first, state.tables, logit_rows))
+            wanted = range(share.rows - share.logits, share.rows)
+            rows = ((), wanted) if share.best_only else (wanted, ())
+            parts.append(SequenceRows(ids, share.first, state.tables, *rows))
         return build_step(parts, self._groups)
 
     def _choose(self, plan: StepPlan, logits: Logits) -> list[Chosen]:
         """What the logits give each sequence of the plan."""
-        rows, vocab = iter(logits), self.limits.vocab
-        return [
-            choose(share, [next(rows) for _ in range(share.logits)], self._states[share.request], vocab)
-            for share in plan.sequences
-        ]
+        rows, bests, vocab = logits.rows(), iter(logits.bests), self.limits.vocab
+        return [choose(share, rows, bests, self._states[share.request], vocab) for share in plan.sequences]
 
     def _commit(self, plan: StepPlan, chosen: Sequence[Chosen], seconds: float) -> tuple[RequestEvent, ...]:
         events = []
@@ -286,6 +285,11 @@ class Engine:
         if request.loop_guard and loops(state.ids, len(request.prompt), request.loop_guard):
             return "loop"
         return "length" if len(state.tokens) == request.max_tokens else None
+
+    def _best_only(self, request: Request) -> bool:
+        """Whether the model may keep all logits to itself but the best id's."""
+        seen = self._observer is not None or self.limits.vocab < self._model.config.vocab
+        return not seen and request.logprobs is None and takes_best(request.params, request.constraint)
 
     # ---- Requests -------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,8 @@ class RequestState:
     ids: list[int]
     """The prompt and the tokens chosen so far."""
     drafter: Drafter
+    best_only: bool = False
+    """Whether its tokens are the ids with the largest logits, and nothing else is asked about logits."""
     fork_of: RequestState | None = None
     """A request whose text begins as this one's does: what it has stored of that need not be run again."""
     shared: int = 0

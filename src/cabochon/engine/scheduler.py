@@ -169,4 +169,4 @@ def _share(state: RequestState, budget: int, scored: int, guesses: tuple[int, ..
         return SequencePlan(state.number, first, rows, samples=False, scores=not again)
     known = min(state.left, budget)
     samples = known == state.left and state.request.max_tokens > 0
-    return SequencePlan(state.number, first, known + len(guesses), samples, guesses)
+    return SequencePlan(state.number, first, known + len(guesses), samples, guesses, best_only=state.best_only)

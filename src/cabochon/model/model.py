@@ -16,7 +16,7 @@ class Model(Protocol):
     store: KVStore
 
     def run(self, step: StepInput) -> Logits:
-        """Runs one step and returns the logits of its ``logit_rows``.
+        """Runs one step and returns the logits of its ``logit_rows`` and the best ids of its ``best_rows``.
 
         Raises:
             NumericError: a key or value does not fit the cache's type; the message names the remedy.

@@ -16,7 +16,7 @@ from cabochon.model.tensors import tensor_specs
 from cabochon.model.weights import gather_weights
 from cabochon.ops.machine import open_machine
 from cabochon.ops.native import KVArrays, NativeOps, NativeWeight
-from cabochon.types import Activations, Float32, Logits, RawTensor, StepInput
+from cabochon.types import Activations, BestId, Float32, Logits, RawTensor, StepInput
 
 _PACKED_AT_ONCE = 8 << 20
 """Bytes of a tensor that are repacked before their source is let go."""
@@ -59,7 +59,8 @@ class NativeModel:
         return self.run(step).values
 
     def run(self, step: StepInput) -> Logits:
-        """Runs one step and returns the logits of its ``logit_rows``, usually in the model's own buffers.
+        """Runs one step and returns the logits of its ``logit_rows``, usually in the model's own buffers, and the best
+        ids of its ``best_rows``, for which most logits are not even computed (``docs/arithmetic.md`` section 9).
 
         Raises ``NumericError`` if a key or value does not fit the cache type, ``UsageError`` if the step is not sound,
         ``RunError`` if another thread is running one.
@@ -67,14 +68,14 @@ class NativeModel:
         rows = len(step.logit_rows)
         if rows <= self._max_head_rows:
             self._run(step, with_head=True)
-            return Logits(self._program.logits(rows), self._program.peaks(rows))
+            return Logits(self._program.logits(rows), self._program.peaks(rows), self._bests())
         self._run(step, with_head=False)
-        hidden = self._program.hidden()
+        hidden, bests = self._program.hidden()[:rows], self._bests()
         logits = np.empty((rows, self.config.vocab), np.float32)
         for first in range(0, rows, self._max_head_rows):
             part = hidden[first : first + self._max_head_rows]
             logits[first : first + len(part)] = self.head(part)
-        return Logits(logits)
+        return Logits(logits, bests=bests)
 
     def hidden(self, step: StepInput) -> Float32:
         """Runs one step without the head and returns normalised hidden states [R, D] (a new array).
@@ -97,6 +98,9 @@ class NativeModel:
             raise RunError(f"head: {error}") from None
         return self._program.logits(len(hidden))
 
+    def _bests(self) -> tuple[BestId, ...]:
+        return tuple(BestId(token_id) for token_id in self._program.bests())
+
     def _run(self, step: StepInput, *, with_head: bool) -> None:
         try:
             failed = self._program.run(
@@ -108,6 +112,7 @@ class NativeModel:
                 step.last_key,
                 step.page_tables,
                 step.logit_rows,
+                step.best_rows,
                 with_head,
             )
         except TypeError:

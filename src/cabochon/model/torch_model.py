@@ -6,6 +6,7 @@ The reference that the native backend is compared with, and the way to a GPU. Py
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from cabochon.kvcache.store import INT8_BLOCK, KVStore
 from cabochon.model import gemma
 from cabochon.model.config import GemmaConfig
 from cabochon.model.weights import gather_weights
-from cabochon.types import Float32, Logits, StepInput
+from cabochon.types import BestId, Float32, Logits, StepInput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,8 +34,14 @@ class TorchModel:
         self._weights = weights
 
     def run(self, step: StepInput) -> Logits:
-        """Runs one step and returns the logits of its ``logit_rows``. Raises as ``forward`` does."""
-        return Logits(self.forward(step))
+        """Runs one step and returns the logits of its ``logit_rows`` and the best ids of its ``best_rows``.
+
+        Raises as ``forward`` does.
+        """
+        kept = np.sort(step.kept_rows)
+        of_kept = self.forward(replace(step, logit_rows=kept, best_rows=kept[:0]))
+        of_best = of_kept[np.searchsorted(kept, step.best_rows)]
+        return Logits(of_kept[np.searchsorted(kept, step.logit_rows)], bests=tuple(map(BestId.of, of_best)))
 
     def forward(self, step: StepInput) -> Float32:
         """Runs one step and returns logits [R, V] (a new array).

@@ -160,7 +160,7 @@ class NativeOps:
         return self._record(out, (gate_up,), lambda program, at: program.gated_gelu(at[out], at[gate_up]))
 
     def keep_logit_rows(self, step: None, x: Value) -> Value:
-        """The rows whose logits are wanted: [R, ...]."""
+        """The rows that the head needs: [R + B, ...]."""
         out = self._value(x.width, Rows.KEPT)
         return self._record(out, (x,), lambda program, at: program.keep_rows(at[out], at[x]))
 

@@ -20,13 +20,18 @@ DRY_REACH = 50
 _LARGEST = np.finfo(np.float32).max
 
 
+def changes_logits(params: SamplingParams) -> bool:
+    """Whether bias or penalties are asked for."""
+    penalised = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
+    return bool(penalised or params.logit_bias or params.dry_multiplier)
+
+
 def adjusted(logits: Float32, params: SamplingParams, history: History) -> Float32:
     """A row [V] of finite logits with bias and penalties; the row itself where none is asked for.
 
     What would leave binary32's range stays at its end.
     """
-    penalised = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
-    if not (penalised or params.logit_bias or params.dry_multiplier):
+    if not changes_logits(params):
         return logits
     row = logits.copy()
     with np.errstate(over="ignore"):

@@ -11,8 +11,8 @@ from cabochon.ops import numerics
 from cabochon.sampling import filters
 from cabochon.sampling.constraint import Constraint, allowed_ids
 from cabochon.sampling.history import History
-from cabochon.sampling.penalties import adjusted
-from cabochon.types import Float32, LogitRow, SamplingParams, TokenOut
+from cabochon.sampling.penalties import adjusted, changes_logits
+from cabochon.types import NO_BEST, BestId, Float32, LogitRow, SamplingParams, TokenOut
 
 _XTC = 1 << 31
 """Added to a choice's number: the random numbers that decide on XTC are no draw's."""
@@ -46,6 +46,19 @@ def sample(
     unchanged = row is values and len(values) == len(given.values)
     token_id = choose(row, params, history.position, given.peaks if unchanged else None)
     return TokenOut(token_id) if logprobs is None else with_logprobs(token_id, given.values, vocab_limit, logprobs)
+
+
+def takes_best(params: SamplingParams, constraint: Constraint | None = None) -> bool:
+    """Whether ``sample`` gives the id with the largest logit, whatever the text and the other logits are."""
+    free = constraint is None and not params.bad_words and not params.min_tokens
+    return free and not changes_logits(params) and (params.temperature == 0 or params.top_k == 1)
+
+
+def best_token(best: BestId, position: int) -> TokenOut:
+    """What ``sample`` gives where ``takes_best``, from what a model told of a row. Raises as ``sample`` does."""
+    if best.token_id == NO_BEST:
+        raise _not_finite(position)
+    return TokenOut(best.token_id)
 
 
 def choose(logits: Float32, params: SamplingParams, position: int, peaks: Float32 | None = None) -> int:
@@ -91,4 +104,8 @@ def with_logprobs(token_id: int, logits: Float32, vocab_limit: int, most_probabl
 def check_finite(logits: LogitRow, position: int) -> None:
     """Raises ``NumericError`` if a logit for the token at ``position`` is infinite or not a number."""
     if not np.isfinite(logits.values if logits.peaks is None else logits.peaks).all():
-        raise NumericError(f"a logit for position {position} is not a finite number: weights or activations overflowed")
+        raise _not_finite(position)
+
+
+def _not_finite(position: int) -> NumericError:
+    return NumericError(f"a logit for position {position} is not a finite number: weights or activations overflowed")

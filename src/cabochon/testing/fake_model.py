@@ -19,7 +19,7 @@ from cabochon.model.config import GemmaConfig
 from cabochon.model.layout import kv_layout
 from cabochon.testing.steps import poison
 from cabochon.testing.tiny import tiny_config
-from cabochon.types import PAGE, Float32, Logits, StepInput
+from cabochon.types import PAGE, BestId, Float32, Logits, StepInput
 
 _WORDS = 4
 """A hash of 64 bits goes through hidden states as four floats of 16 bits."""
@@ -57,15 +57,16 @@ class FakeModel:
         return sum(step.rows for step in self.steps)
 
     def run(self, step: StepInput) -> Logits:
-        """The logits of a step."""
-        return Logits(self.forward(step))
+        """The logits and the best ids of a step."""
+        values, rows = self.forward(step), len(step.logit_rows)
+        return Logits(values[:rows], bests=tuple(map(BestId.of, values[rows:])))
 
     def forward(self, step: StepInput) -> Float32:
-        """Logits [R, V]."""
+        """Logits [R + B, V]."""
         return self.head(self.hidden(step))
 
     def hidden(self, step: StepInput) -> Float32:
-        """Hidden states [R, D]: in each a hash of what the row saw, and the position after it."""
+        """Hidden states [R + B, D]: in each a hash of what the row saw, and the position after it."""
         self.steps.append(step)
         groups = self.store.layout.groups
         for index, group in enumerate(groups):
@@ -73,8 +74,8 @@ class FakeModel:
             pages, slots = step.slots[index] // PAGE, step.slots[index] % PAGE
             keys[pages, 0, 0, slots] = step.ids
             keys[pages, 0, 1, slots] = step.positions
-        hidden = np.zeros((len(step.logit_rows), self.config.hidden), np.float32)
-        for out, row in zip(hidden, step.logit_rows, strict=True):
+        hidden = np.zeros((len(step.kept_rows), self.config.hidden), np.float32)
+        for out, row in zip(hidden, step.kept_rows, strict=True):
             seen = [self._seen(step, index, row) for index in range(len(groups))]
             out[:_WORDS] = _words(_digest(seen))
             out[_WORDS] = step.positions[row] + 1
