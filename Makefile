@@ -27,7 +27,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
 .PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate soak bench-engine verify-real \
-	sanitize test-minimal test-arm clean help
+	verify-against sanitize test-minimal test-arm clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -41,6 +41,7 @@ help:
 	@echo 'make random-types   agreement on random models of every weight type (minutes)'
 	@echo 'make bits           the table of weight types and instruction sets: bits equal to the reference'
 	@echo 'make verify-real    the laws on the real model (minutes)'
+	@echo 'make verify-against the cached loop beside others on the real model: equals equal, controls broken (minutes)'
 	@echo 'make laws           law 2 in CASES=$(CASES) random mixes of requests (an hour)'
 	@echo 'make mutate         faults put into the package one by one: a test must see each (minutes)'
 	@echo 'make soak           twice the load that the engine can take, on the real model, for MINUTES=$(MINUTES)'
@@ -98,6 +99,9 @@ bits: setup
 
 verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
+
+verify-against: setup
+	$(BIN)/python benchmarks/verify_against.py
 
 laws: setup
 	CABOCHON_LAW_CASES=$(CASES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/laws/test_company_laws.py

@@ -14,6 +14,7 @@ import cabochon
 from cabochon.checkpoint.load import load_checkpoint
 from cabochon.cli.bench import peak_memory
 from cabochon.ops.machine import available_instruction_sets
+from cabochon.trace.variants import CACHED, VARIANTS
 from cabochon.trace.verify import Verification
 
 from .conftest import Run
@@ -105,6 +106,43 @@ def test_verify_notices_a_cache_that_is_not(run: Run, tiny: Path, monkeypatch: p
     outcome = run("verify", TEXT, "--model", tiny, "--json")
     assert outcome.code == 1
     assert (outcome.json["equal"], outcome.json["max_abs_difference"]) == (False, 0.25)
+
+
+def test_verify_against_other_ways_to_make_the_steps(run: Run, tiny: Path) -> None:
+    command = ["verify", TEXT, "--model", tiny, "--max-tokens", "30", "--ignore-eos", "--seed", "5", "--threads", "1"]
+    outcome = run(*command, "--against", "all", "--json")
+    assert outcome.code == 0
+    report = outcome.json
+    assert report["as_expected"]
+    assert len(report["token_ids"]) == 30
+    verdicts = {v["name"]: v["verdict"] for v in (report["cached"], *report["variants"])}
+    assert list(verdicts) == ["cached", *VARIANTS]
+    assert {verdicts[name] for name in ("cached", "no-cache", "concat")} == {"identical bits"}
+    assert {verdicts[name] for name, variant in VARIANTS.items() if not variant.equal} == {"broken"}
+    shown = run(*command, "--context", "100", "--against", "concat, wrong-position")
+    assert (shown.code, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["cached", "concat", "wrong-position"]
+    assert len({len(line) for line in lines[:4]}) == 1
+    assert "broken from step 1 on, first in layer 0: the key of position" in shown.out
+    assert lines[-1] == "As it must be. Equal to the cached loop: concat; broken, as they must be: wrong-position."
+
+
+def test_verify_against_ends_with_1_if_a_control_does_not_break(
+    run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blunt = replace(VARIANTS["empty-cache"], make=CACHED.make)
+    monkeypatch.setattr("cabochon.trace.against.VARIANTS", {"empty-cache": blunt})
+    outcome = run("verify", TEXT, "--model", tiny, "--max-tokens", "4", "--against", "all")
+    assert (outcome.code, outcome.err) == (1, "")
+    assert "empty-cache  NOT AS IT SHOULD BE: identical bits" in outcome.out
+    assert outcome.out.endswith("Not all came out as they must.\n")
+
+
+def test_verify_against_what_is_unknown(run: Run, tiny: Path) -> None:
+    outcome = run("verify", TEXT, "--model", tiny, "--against", "no-cache,magic")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "there is no variant 'magic'; there are no-cache, concat, wrong-position" in outcome.err
 
 
 def test_bench_measures_what_it_says(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ from dataclasses import asdict
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.comparison import comparison_report, comparison_table
 from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import (
+    EngineOptions,
     ModelOptions,
     as_json,
     ignore_eos,
@@ -18,6 +20,8 @@ from cabochon.cli.options import (
 )
 from cabochon.cli.prompt import Prompt, prompt_input
 from cabochon.cli.sampling_options import SamplingOptions, sampling_options
+from cabochon.trace.against import TEXTS, compare, variants_of
+from cabochon.trace.variants import VARIANTS
 from cabochon.trace.verify import Verification, verify
 
 
@@ -28,12 +32,21 @@ from cabochon.trace.verify import Verification, verify
 Examples:
   cabochon verify "The capital of France is"
   cabochon verify --file story.txt --max-tokens 700 --ignore-eos --chunk 17
-  CABOCHON_ISA=portable cabochon verify "Once upon a time" --json""",
+  CABOCHON_ISA=portable cabochon verify "Once upon a time" --json
+  cabochon verify "The capital of France is" --max-tokens 24 --against all
+  cabochon verify "The capital of France is" --against concat,wrong-position --json""",
 )
 @prompt_input
 @max_tokens
 @sampling_options
 @ignore_eos
+@click.option(
+    "--against",
+    metavar="LIST",
+    help="Run other ways to make the steps beside it, by name and with commas between: "
+    + ", ".join(VARIANTS)
+    + "; or 'all'.",
+)
 @as_json
 @model_options
 def command(
@@ -41,6 +54,7 @@ def command(
     max_tokens: int,
     sampling: SamplingOptions,
     ignore_eos: bool,
+    against: str | None,
     as_json: bool,
     model: ModelOptions,
 ) -> int:
@@ -48,7 +62,21 @@ def command(
 
     Generates a text through the cache, then runs the finished text once from empty pages, and compares the logits of
     every step. Exits with 0 if all are equal to the last bit, with 1 if not. The torch backend is not expected to be.
+
+    With --against, the cached loop is run turn by turn beside others on the same prompt. Two must equal it: no-cache
+    and concat run the whole text again in every turn. The other five are wrong on purpose and must not. Exits with 0 if
+    all of them come out so, with 1 if not; what a run is too short for is not reached.
     """
+    if against is not None:
+        names = [name.strip() for name in against.split(",")]
+        variants_of(names)  # before anything is loaded
+        session = load_session(model, engine=EngineOptions(TEXTS, None, 0), whole_context=True)
+        comparison = compare(session, prompt, names, max_tokens=max_tokens, **asdict(sampling), ignore_eos=ignore_eos)
+        if as_json:
+            stdio.write_json(comparison_report(comparison))
+        else:
+            stdio.write(comparison_table(comparison))
+        return 0 if comparison.as_expected else 1
     session = load_session(model, whole_context=True)
     outcome = verify(session, prompt, max_tokens=max_tokens, **asdict(sampling), ignore_eos=ignore_eos)
     if as_json:

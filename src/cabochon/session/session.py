@@ -13,6 +13,7 @@ from cabochon.engine.one_pass import one_pass
 from cabochon.engine.request import Limits, Request
 from cabochon.errors import CabochonError, UsageError
 from cabochon.kvcache.conversation_file import Origin
+from cabochon.kvcache.pages import PageTable
 from cabochon.kvcache.prefix import PrefixCache
 from cabochon.model.model import Model
 from cabochon.sampling.constraint import Constraint
@@ -117,6 +118,10 @@ class Session:
     def new_engine(self, observer: Observer | None = None) -> Engine:
         """Another engine over the same pages, without reuse. Only one may have unfinished requests at a time."""
         return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
+
+    def new_tables(self) -> list[PageTable]:
+        """Page tables of a text that keeps all of its pages, one for each group; for when nothing else runs."""
+        return [PageTable(pool, None, self.context) for pool in self._pools]
 
     def one_pass(self, ids: Sequence[int]) -> Float32:
         """Normalised hidden states [n, D] of n ids in one step, from empty pages, while nothing else runs."""

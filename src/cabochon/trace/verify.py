@@ -47,6 +47,12 @@ def verify(session: Session, prompt: str | Sequence[int], **options: Any) -> Ver
     Raises ``UsageError`` if the session has no room for the pass or is busy, and whatever ``generate`` raises.
     """
     request = session.request(prompt, **options)
+    check_room(session, request)
+    return _compare(session, request)
+
+
+def check_room(session: Session, request: Request) -> None:
+    """Raises ``UsageError`` unless one step can take the whole text, and nothing else is under way."""
     longest = len(request.prompt) + request.max_tokens
     if longest > session.rows:
         raise UsageError(
@@ -55,7 +61,6 @@ def verify(session: Session, prompt: str | Sequence[int], **options: Any) -> Ver
         )
     if not session.idle:
         raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
-    return _compare(session, request)
 
 
 def _compare(session: Session, request: Request) -> Verification:
@@ -65,7 +70,7 @@ def _compare(session: Session, request: Request) -> Verification:
         # The logits are the model's own memory, and comparing needs the model: keep a copy for after the step.
         steps.append((plan, logits.copy()))
 
-    first = _finished(session.new_engine(), request)
+    first = finished(session.new_engine(), request)
     hidden = session.one_pass(first.ids)
 
     equal, compared, largest, rows = True, 0, 0.0, 0
@@ -95,7 +100,8 @@ def _compare(session: Session, request: Request) -> Verification:
     )
 
 
-def _finished(engine: Engine, request: Request) -> RequestState:
+def finished(engine: Engine, request: Request) -> RequestState:
+    """A request, run to its end on an engine with nothing else to do."""
     state = engine.submit(request)
     try:
         while not engine.idle:

@@ -1,0 +1,252 @@
+"""The cached loop beside other ways to make its steps (``variants.py``), on one prompt and one model.
+
+Every variant is given the cached run's tokens, so each of its turns can be held against the same turn of that run; it
+has the same text if it would have chosen them all itself.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cabochon.engine.request import Request
+from cabochon.errors import NumericError, UsageError
+from cabochon.model.model import Model
+from cabochon.model.native_model import NativeModel
+from cabochon.sampling.history import History
+from cabochon.sampling.sampler import sample
+from cabochon.session.session import Session
+from cabochon.trace.by_hand import KVDifference, PagedText, first_difference
+from cabochon.trace.costs import Cost, cost_of
+from cabochon.trace.variants import CACHED, VARIANTS, Stranger, Turn, Variant
+from cabochon.trace.verify import check_room, finished
+from cabochon.types import Float32, StepInput
+
+Verdict = Literal["identical bits", "rounding", "broken", "not reached"]
+
+TEXTS = 3
+"""Sequences that are stored at a time: the cached run, the variant, and a stranger."""
+
+LOGIT_TOLERANCE = 1e-2
+"""On a backend that rounds in an order of its own: largest difference of logits that is taken for rounding, as a share
+of their standard deviation or 1. Keys and values of 16 bits round, too; what is broken is off by far more."""
+
+KV_TOLERANCE = 1e-2
+"""The same of keys and values, as a share of a layer's root mean square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one way to make the steps."""
+
+    name: str
+    about: str
+    equal: bool
+    """Whether it had to give what the cached run gave."""
+    verdict: Verdict
+    same_text: bool
+    first_step: int | None
+    """The first turn, from 0, whose logits differed."""
+    first_token: int | None
+    """The first turn that would have chosen another token."""
+    max_abs_difference: float
+    """Of two logits, over all turns."""
+    margin: float | None
+    """How far the cached run's largest logit was above the next one in ``first_step``."""
+    difference: KVDifference | None
+    """Where keys or values differed after ``first_step``, if they did."""
+    cost: Cost
+    """Counted from the steps' integers."""
+    counted: Cost | None
+    """Counted by the native core while it ran them; None on another backend."""
+    seconds: float
+    """Of the model's work."""
+
+    @property
+    def as_expected(self) -> bool:
+        """Equal where it had to be, or broken where it had to be, or not reached."""
+        return self.verdict == "not reached" or (self.verdict == "broken") != self.equal
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The cached run, and the others beside it."""
+
+    prompt_tokens: int
+    token_ids: tuple[int, ...]
+    """Tokens generated."""
+    cached: Outcome
+    variants: tuple[Outcome, ...]
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether everything is as the laws say."""
+        return self.cached.as_expected and all(outcome.as_expected for outcome in self.variants)
+
+
+def variants_of(names: Iterable[str]) -> tuple[Variant, ...]:
+    """Variants by their names, ``all`` for every one; raises ``UsageError`` naming one that is unknown."""
+    found: list[Variant] = []
+    for name in names:
+        if name != "all" and name not in VARIANTS:
+            raise UsageError(f"there is no variant {name!r}; there are {', '.join(VARIANTS)}, and all")
+        found += VARIANTS.values() if name == "all" else (VARIANTS[name],)
+    return tuple(dict.fromkeys(found))
+
+
+def compare(
+    session: Session, prompt: str | Sequence[int], names: Iterable[str] = ("all",), **options: Any
+) -> Comparison:
+    """Runs a generation and then, beside it, the variants of these names; options are those of ``Session.request``.
+
+    The session must have been loaded with ``whole_context`` and room for ``TEXTS`` generations, and be idle.
+
+    Raises ``UsageError`` if it has no room or is busy, or a name is unknown, and whatever ``generate`` raises.
+    """
+    variants, request = variants_of(names), session.request(prompt, **options)
+    check_room(session, request)
+    state = finished(session.new_engine(), request)
+    if state.error is not None:
+        raise state.error
+    run = _CachedRun(session, request, tuple(state.ids), len(state.tokens) + (state.finish_reason == "stop"))
+    cached = _Comparing(run).run(CACHED)
+    outcomes = tuple(_Comparing(run).run(variant) for variant in variants)
+    return Comparison(len(request.prompt), run.ids[len(request.prompt) :], cached, outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedRun:
+    """What the engine did."""
+
+    session: Session
+    request: Request
+    ids: tuple[int, ...]
+    """Prompt and reply."""
+    turns: int
+    """Tokens chosen, a stop id included."""
+
+
+class _Comparing:
+    """The cached loop and a variant beside it, turn by turn."""
+
+    def __init__(self, run: _CachedRun) -> None:
+        self._run = run
+        self._model = run.session.model
+        self._cost = Cost()
+        self._counted: Cost | None = None
+        self._seconds = 0.0
+        self._exact = isinstance(self._model, NativeModel)
+        self._largest = 0.0
+        self._beyond = False
+        self._first_step: int | None = None
+        self._first_token: int | None = None
+        self._margin: float | None = None
+        self._difference: KVDifference | None = None
+
+    def run(self, variant: Variant) -> Outcome:
+        """Runs all turns of both."""
+        run, model = self._run, self._model
+        right, mine, other = (PagedText(model.store, run.session.new_tables()) for _ in range(TEXTS))
+        prompt = run.request.prompt
+        stranger = Stranger(other, (*prompt[:0:-1], (prompt[-1] + 1) % run.session.limits.vocab))
+        try:
+            for number in range(run.turns):
+                end = len(prompt) + number
+                turn = Turn(run.ids[:end], end - 1 if number else 0)
+                expected = self._logits(CACHED.make(right, turn, stranger)).copy()
+                got = self._measured(variant.make(mine, turn, stranger))
+                self._hold(number, turn, expected, got)
+                if self._first_step == number:
+                    self._difference = first_difference(mine, right, end, 0.0 if self._exact else KV_TOLERANCE)
+        finally:
+            for text in (right, mine, other):
+                text.close()
+        layout = model.store.layout
+        windows = [layout.groups[group].window for group in layout.group_of]
+        return self._outcome(variant, reached=variant.reached(len(prompt), run.turns, windows))
+
+    def _logits(self, steps: Sequence[StepInput]) -> Float32:
+        """[V] after the last of the steps, valid until the model's next."""
+        for step in steps:
+            logits = self._model.forward(step)
+        row: Float32 = logits[0]
+        return row
+
+    def _measured(self, steps: Sequence[StepInput]) -> Float32:
+        """As ``_logits``; only the last step is the variant's own."""
+        *others, own = steps
+        for step in others:
+            self._model.forward(step)
+        self._cost += cost_of(own, self._model.config, self._model.store)
+        before, start = _counters(self._model), time.perf_counter()
+        row = self._logits((own,))
+        self._seconds += time.perf_counter() - start
+        after = _counters(self._model)
+        if before is not None and after is not None:
+            self._counted = (self._counted or Cost()) + (after - before)
+        return row
+
+    def _hold(self, number: int, turn: Turn, expected: Float32, got: Float32) -> None:
+        """Holds a turn's logits against those of the cached loop, and what would be chosen against what was."""
+        if got.tobytes() != expected.tobytes():
+            off = float(np.abs(got - expected).max())
+            off = off if math.isfinite(off) else math.inf
+            self._largest = max(self._largest, off)
+            self._beyond = self._beyond or off > LOGIT_TOLERANCE * max(float(np.std(expected)), 1.0)
+            if self._first_step is None:
+                second, first = np.partition(expected, -2)[-2:]
+                self._first_step, self._margin = number, float(first - second)
+        chosen = self._run.ids[len(turn.ids)] if len(turn.ids) < len(self._run.ids) else self._token(turn, expected)
+        if self._first_token is None and self._token(turn, got) != chosen:
+            self._first_token = number
+
+    def _token(self, turn: Turn, logits: Float32) -> int | None:
+        """What would be chosen; None where nothing can be."""
+        request = self._run.request
+        history = History(turn.ids, len(request.prompt))
+        try:
+            return sample(
+                logits,
+                request.params,
+                history,
+                self._run.session.limits.vocab,
+                stop_ids=request.stop_ids,
+                constraint=request.constraint,
+            ).token_id
+        except NumericError:
+            return None
+
+    def _outcome(self, variant: Variant, *, reached: bool) -> Outcome:
+        verdict: Verdict = "identical bits"
+        if not reached:
+            verdict = "not reached"
+        elif self._first_step is not None:
+            verdict = "broken" if self._exact or self._beyond else "rounding"
+        return Outcome(
+            name=variant.name,
+            about=variant.about,
+            equal=variant.equal,
+            verdict=verdict,
+            same_text=self._first_token is None,
+            first_step=self._first_step,
+            first_token=self._first_token,
+            max_abs_difference=self._largest,
+            margin=self._margin,
+            difference=self._difference,
+            cost=self._cost,
+            counted=self._counted,
+            seconds=self._seconds,
+        )
+
+
+def _counters(model: Model) -> Cost | None:
+    """What the native core has counted so far."""
+    if not isinstance(model, NativeModel):
+        return None
+    counters = model.counters
+    return Cost(counters["rows"], counters["pairs"], counters["kv_bytes_read"], counters["kv_bytes_written"])
