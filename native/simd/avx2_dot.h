@@ -26,6 +26,40 @@ struct MultiplyThenAdd {
   CABOCHON_INLINE static void add(__m256i& acc, __m256i a, __m256i b) { accumulate_i32(acc, _mm256_madd_epi16(a, b)); }
 };
 
+// Sums over slices of bytes for R rows of activations, `stride` bytes apart: f(row, sums) for each. A row has 4 bytes
+// for a slice, `Step` bytes after those for the one before. int16 holds the products of `Together` slices.
+template <int R, int Slices, int Together, int Step, class F>
+CABOCHON_INLINE inline void sums_in_int16(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
+  const __m256i one = _mm256_set1_epi16(1);
+  Sums sum[R];
+  repeat<Slices / Together>([&](auto part) CABOCHON_INLINE {
+    Sums words[R];
+    repeat<Together>([&](auto i) CABOCHON_INLINE {
+      constexpr int k = Together * part + i;
+      const Bytes64 w = load_bytes(slices + 64 * k);
+      repeat<R>([&](auto r) CABOCHON_INLINE {
+        const __m256i a = broadcast_4_bytes(activations + r * stride + Step * k);
+        const __m256i lo = _mm256_maddubs_epi16(w.lo, a), hi = _mm256_maddubs_epi16(w.hi, a);
+        if constexpr (i == 0) {
+          words[r] = {lo, hi};
+        } else {
+          accumulate_i16(words[r].lo, lo);
+          accumulate_i16(words[r].hi, hi);
+        }
+      });
+    });
+    repeat<R>([&](auto r) CABOCHON_INLINE {
+      const __m256i lo = _mm256_madd_epi16(words[r].lo, one), hi = _mm256_madd_epi16(words[r].hi, one);
+      if constexpr (part == 0) {
+        sum[r] = {lo, hi};
+      } else {
+        sum[r] = {_mm256_add_epi32(sum[r].lo, lo), _mm256_add_epi32(sum[r].hi, hi)};
+      }
+    });
+  });
+  repeat<R>([&](auto r) CABOCHON_INLINE { f(r, I32x16{sum[r].lo, sum[r].hi}); });
+}
+
 // Weights of up to 6 bits and one-term activations as bytes, by vpmaddubsw: two products are at most 2 * 63 * 127, so
 // int16 holds the sum of two slices of 6 bits (32004), four of 5 bits (31496), eight of 4 bits (30480).
 template <int Bits>
@@ -52,61 +86,15 @@ struct NarrowDot {
 
   template <int R, int Slices, class F>
   CABOCHON_INLINE static void tile(const uint8_t* slices, const uint8_t* activations, int64_t stride, F f) {
-    constexpr int kTogether = kSlicesInInt16 < Slices ? kSlicesInInt16 : Slices;
-    Sums sum[R];
-    repeat<Slices / kTogether>([&](auto part) CABOCHON_INLINE {
-      Sums words[R];
-      repeat<kTogether>([&](auto i) CABOCHON_INLINE {
-        constexpr int k = kTogether * part + i;
-        const auto* w = reinterpret_cast<const __m256i*>(slices + k * kSliceBytes);
-        const __m256i w_lo = _mm256_load_si256(w), w_hi = _mm256_load_si256(w + 1);
-        repeat<R>([&](auto r) CABOCHON_INLINE {
-          const __m256i a = broadcast_4_bytes(activations + r * stride + 8 * k);
-          const __m256i lo = _mm256_maddubs_epi16(w_lo, a), hi = _mm256_maddubs_epi16(w_hi, a);
-          if constexpr (i == 0) {
-            words[r] = {lo, hi};
-          } else {
-            accumulate_i16(words[r].lo, lo);
-            accumulate_i16(words[r].hi, hi);
-          }
-        });
-      });
-      const __m256i one = _mm256_set1_epi16(1);
-      repeat<R>([&](auto r) CABOCHON_INLINE {
-        const __m256i lo = _mm256_madd_epi16(words[r].lo, one), hi = _mm256_madd_epi16(words[r].hi, one);
-        if constexpr (part == 0) {
-          sum[r] = {lo, hi};
-        } else {
-          sum[r] = {_mm256_add_epi32(sum[r].lo, lo), _mm256_add_epi32(sum[r].hi, hi)};
-        }
-      });
-    });
-    repeat<R>([&](auto r) CABOCHON_INLINE { f(r, total(sum[r])); });
+    sums_in_int16<R, Slices, (kSlicesInInt16 < Slices ? kSlicesInInt16 : Slices), 8>(slices, activations, stride, f);
   }
 };
 
-// All products of an input pair in one int16 (kernels/best.h says why they fit), so half the sums of NarrowDot.
+// int16 holds the products of a whole block: kernels/best.h says why.
 struct RoughDot {
   template <int R, int Slices, class F>
   CABOCHON_INLINE static void tile(const uint8_t* slices, const int8_t* activations, int64_t stride, F f) {
-    Sums words[R];
-    repeat<Slices>([&](auto k) CABOCHON_INLINE {
-      const Bytes64 w = load_bytes(slices + 64 * k);
-      repeat<R>([&](auto r) CABOCHON_INLINE {
-        const __m256i a = broadcast_4_bytes(reinterpret_cast<const uint8_t*>(activations + r * stride + 4 * k));
-        const __m256i lo = _mm256_maddubs_epi16(w.lo, a), hi = _mm256_maddubs_epi16(w.hi, a);
-        if constexpr (k == 0) {
-          words[r] = {lo, hi};
-        } else {
-          accumulate_i16(words[r].lo, lo);
-          accumulate_i16(words[r].hi, hi);
-        }
-      });
-    });
-    const __m256i one = _mm256_set1_epi16(1);
-    repeat<R>([&](auto r) CABOCHON_INLINE {
-      f(r, I32x16{_mm256_madd_epi16(words[r].lo, one), _mm256_madd_epi16(words[r].hi, one)});
-    });
+    sums_in_int16<R, Slices, Slices, 4>(slices, reinterpret_cast<const uint8_t*>(activations), stride, f);
   }
 };
 

@@ -14,6 +14,7 @@ from cabochon.checkpoint.load import load_checkpoint
 from cabochon.kvcache.store import KVStore
 from cabochon.model.config import GemmaConfig
 from cabochon.model.model import Model
+from cabochon.model.native_model import build_native_model
 from cabochon.model.tensors import tensor_specs
 from cabochon.model.torch_model import build_torch_model
 from cabochon.testing.steps import tiny_store
@@ -57,11 +58,9 @@ def load(backend: str, tmp_path: Path) -> Load:
             return build_torch_model(
                 checkpoint.config, lambda name: dequantize(checkpoint.tensors[name]), pages, threads=1
             )
-        native_model = pytest.importorskip("cabochon.model.native_model")
-        model: Model = native_model.build_native_model(
+        return build_native_model(
             checkpoint.config, checkpoint.tensors, pages, threads=1, max_rows=ROWS, max_logit_rows=logit_rows
         )
-        return model
 
     return load
 

@@ -20,8 +20,6 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "golden.py"
     ],
 )
 def test_the_beginning_agrees_with_recorded_figures(backend: str, size: list[str], real_model_path: Path) -> None:
-    if backend == "native":
-        pytest.importorskip("cabochon.model.native_model")
     # One thread: tests run side by side, and a thread that waits for a busy core holds up its whole step.
     options = [f"--backend={backend}", f"--model={real_model_path}", "--threads=1", *size]
     command = [sys.executable, str(SCRIPT), *options]

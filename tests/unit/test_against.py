@@ -31,7 +31,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(path: Path, **options: object) -> cabochon.Session:
     given = {"context": 96, "whole_context": True, "max_running": TEXTS, "threads": 1, **options}
-    return cabochon.load(path, **given)  # type: ignore[arg-type]
+    return cabochon.load(path, **given)  # type: ignore[arg-type]  # any of its options
 
 
 def outcomes(comparison: Comparison) -> dict[str, Outcome]:
@@ -108,7 +108,6 @@ def test_on_every_instruction_set(path: Path, isa: str, threads: int, monkeypatc
 
 
 def test_the_torch_backend_rounds(path: Path) -> None:
-    pytest.importorskip("torch")
     session = load(path, backend="torch")
     result = compare(session, PROMPT, max_tokens=12, temperature=0, ignore_eos=True)
     assert result.as_expected

@@ -111,6 +111,7 @@ def _bias(value: object, vocab: int | None) -> tuple[tuple[int, float], ...]:
     pairs = listed("logit_bias", value.items() if isinstance(value, Mapping) else value, "(token id, bias) pairs")
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise UsageError(f"logit_bias must be a mapping of token ids to numbers, not {shown(value)}")
+    # That all are pairs was checked above, which a type checker cannot see.
     ids = _ids("logit_bias", [pair[0] for pair in pairs], vocab)  # type: ignore[index]
     wanted = f"from -{MAX_BIAS:g} to {MAX_BIAS:g}"
     values = [

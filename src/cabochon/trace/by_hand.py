@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.kvcache.pages import PageTable
-from cabochon.kvcache.store import KVStore
+from cabochon.kvcache.store import INT8_BLOCK, KVStore
 from cabochon.types import PAGE, Float32, StepInput
 
 _NAN_BYTE = 0xFF
@@ -97,7 +97,7 @@ def _widened(stored: NDArray[np.generic], scales: Float32 | None, kv_type: str, 
     values = stored.astype(np.float32)
     if scales is not None:
         axis = 2 if by_dim else 3
-        blocks = np.repeat(scales, PAGE, axis=axis)
+        blocks = np.repeat(scales, INT8_BLOCK, axis=axis)
         values *= blocks[:, :, : values.shape[2]] if by_dim else blocks[..., : values.shape[3]]
     return values
 
