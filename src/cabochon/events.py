@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cabochon.types import FinishReason, TokenOut
+from cabochon.types import FinishReason, Float32, Int32, StepInput, TokenOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +70,44 @@ class RequestEvent:
     """None where a stop id ended the request: the stop id is no part of the text."""
     finish_reason: FinishReason | None
     """None while it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one part of sampling left of the candidates."""
+
+    name: str
+    """``temperature``, ``top_k``, ``typical``, ``top_p``, ``min_p``, ``xtc`` or ``greedy`` (``docs/sampling.md``)."""
+    kept: int
+    """How many are left."""
+    ids: Int32
+    """[n] the best of them, in order; all that are left from the first filter on."""
+    logits: Float32
+    """[n] descending, as the part left them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the token after one row was chosen."""
+
+    token: TokenOut
+    allowed: int = 0
+    """Ids that might be chosen at all."""
+    stages: tuple[Stage, ...] = ()
+    """In order; empty where the model told the best id only."""
+    draw: float | None = None
+    """The random number in (0, 1), if one was drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step of the engine, about to be committed: everything that went in, and what was chosen."""
+
+    plan: StepPlan
+    step: StepInput
+    logits: Float32
+    """[R, V], in the model's own memory: valid for the call."""
+    choices: tuple[tuple[Choice, ...], ...]
+    """For each sequence of the plan; of its last ``logits`` rows, one after the other, as far as guesses were right."""
+    seconds: float
+    """Of the step so far: the arrays, the model, and sampling."""

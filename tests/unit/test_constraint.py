@@ -56,7 +56,9 @@ def row(*values: float) -> Float32:
 
 def drawn(params: SamplingParams, ids: Sequence[int] = (), **options: Any) -> set[int]:
     logits = row(5, 4, 3, 2, 1, 0)
-    return {sample(logits, replace(params, seed=seed), History(ids, 0), 6, **options).token_id for seed in range(60)}
+    return {
+        sample(logits, replace(params, seed=seed), History(ids, 0), 6, **options).token.token_id for seed in range(60)
+    }
 
 
 @pytest.mark.parametrize("params", VARIETY)
@@ -69,8 +71,8 @@ def test_a_constraint_that_says_nothing_changes_nothing() -> None:
     logits = np.random.default_rng(4).normal(0, 1, 300).astype(np.float32)
     for seed in range(20):
         params = replace(ALL, seed=seed)
-        free = sample(logits, params, History((), 0), 300, constraint=Rising(300))
-        assert free == sample(logits, params, History((), 0), 300)
+        free = sample(logits, params, History((), 0), 300, constraint=Rising(300)).token
+        assert free == sample(logits, params, History((), 0), 300).token
 
 
 def test_a_mask_of_all_ids_changes_nothing() -> None:
@@ -81,7 +83,7 @@ def test_a_mask_of_all_ids_changes_nothing() -> None:
 
 def test_logprobs_do_not_know_of_constraints() -> None:
     logits = row(5, 4, 3, 2, 1, 0)
-    free, bound = (sample(logits, GREEDY, History((), 0), 6, 6, constraint=c) for c in (None, Only(4)))
+    free, bound = (sample(logits, GREEDY, History((), 0), 6, 6, constraint=c).token for c in (None, Only(4)))
     assert bound.token_id == 4
     assert bound.top == free.top
     assert bound.logprob == dict(free.top)[4]
@@ -92,7 +94,9 @@ def test_no_stop_id_is_chosen_too_early(params: SamplingParams) -> None:
     for reply in range(5):
         history = History([7] * (3 + reply), 3)
         chosen = {
-            sample(row(9, 8, 1, 1, 1, 1), replace(params, min_tokens=2, seed=s), history, 6, stop_ids={0, 1}).token_id
+            sample(
+                row(9, 8, 1, 1, 1, 1), replace(params, min_tokens=2, seed=s), history, 6, stop_ids={0, 1}
+            ).token.token_id
             for s in range(60)
         }
         assert bool(chosen & {0, 1}) == (reply >= 2)

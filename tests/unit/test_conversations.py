@@ -91,7 +91,7 @@ def alone(request: Request) -> list[TokenOut]:
     model, ids, tokens = FakeModel(CONFIG), list(request.prompt), list[TokenOut]()
     while len(tokens) < request.max_tokens:
         logits, history = model.expected_logits(ids), History(ids, len(request.prompt))
-        tokens.append(sample(logits, request.params, history, CONFIG.vocab))
+        tokens.append(sample(logits, request.params, history, CONFIG.vocab).token)
         ids.append(tokens[-1].token_id)
     return tokens
 

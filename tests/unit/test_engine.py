@@ -20,7 +20,7 @@ from cabochon.engine.one_pass import one_pass
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import SCORED_ROWS
 from cabochon.errors import ContextLengthError, NumericError, QueueFullError, UsageError
-from cabochon.events import StepPlan
+from cabochon.events import StepPlan, StepRecord
 from cabochon.kvcache.groups import group_layers
 from cabochon.kvcache.pages import PagePool, PageTable
 from cabochon.kvcache.prefix import PrefixCache
@@ -61,7 +61,7 @@ def expected_tokens(model: FakeModel, request: Request) -> list[TokenOut]:
     tokens: list[TokenOut] = []
     while len(tokens) < request.max_tokens:
         history = History(ids, len(request.prompt))
-        token = sample(model.expected_logits(ids), request.params, history, model.config.vocab, request.logprobs)
+        token = sample(model.expected_logits(ids), request.params, history, model.config.vocab, request.logprobs).token
         if token.token_id in request.stop_ids:
             break
         tokens.append(token)
@@ -109,7 +109,7 @@ def test_the_model_is_asked_for_no_more_than_a_request_looks_at(
 ) -> None:
     for observed, vocab in ((False, None), (True, None), (False, 300)):
         model = FakeModel(context=CONTEXT, chunk=32)
-        observer = (lambda plan, step, logits: None) if observed else None
+        observer = (lambda record: None) if observed else None
         if vocab and "constraint" in others:
             continue  # its mask is of the other vocabulary
         engine = engine_of(model, vocab=vocab, observer=observer)
@@ -472,7 +472,7 @@ def test_an_interruption_wherever_it_can_come_leaves_the_engine_usable_while_its
 
 
 def test_an_error_in_the_observer_ends_the_request() -> None:
-    def broken(plan: StepPlan, step: StepInput, logits: Float32) -> None:
+    def broken(record: StepRecord) -> None:
         raise ValueError("broken")
 
     engine = engine_of(FakeModel(), observer=broken)
@@ -509,7 +509,7 @@ def test_the_observer_sees_every_step() -> None:
     seen: list[tuple[StepPlan, int, Float32]] = []
     model = FakeModel(chunk=8)
     engine = engine_of(
-        model, chunk=8, observer=lambda plan, step, logits: seen.append((plan, step.rows, logits.copy()))
+        model, chunk=8, observer=lambda record: seen.append((record.plan, record.step.rows, record.logits.copy()))
     )
     state = run(engine, engine.submit(Request(prompt_of(21), PARAMS, 3)))
     assert [rows for _, rows, _ in seen] == [8, 8, 5, 1, 1]

@@ -16,7 +16,7 @@ from tests.unit.naive_sampling import Naive
 from cabochon.ops import numerics
 from cabochon.sampling import filters
 from cabochon.sampling.history import History
-from cabochon.sampling.sampler import choose, sample
+from cabochon.sampling.sampler import sample
 from cabochon.types import Float32, SamplingParams
 
 VOCAB = 24
@@ -29,6 +29,11 @@ def random_row(seed: int, size: int = VOCAB) -> Float32:
     """Logits; with an odd seed there are ties among them."""
     row = np.random.default_rng(seed).normal(0, 3, size)
     return (np.round(row * 2) / 2 if seed % 2 else row).astype(np.float32)
+
+
+def choose(logits: Float32, params: SamplingParams, position: int) -> int:
+    """The id for a position, in a text that no parameter looks at."""
+    return sample(logits, params, History(range(position), 0), len(logits)).token.token_id
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -72,7 +77,7 @@ def test_a_token_is_that_of_the_definition(seed: int, params: SamplingParams, id
     assume(naive.margin > NEAR)
     assume(not any(0 < abs(a - b) < NEAR for a, b in itertools.pairwise(sorted(naive.logits))))
     before = logits.copy()
-    assert sample(logits, params, history, VOCAB).token_id == expected
+    assert sample(logits, params, history, VOCAB).token.token_id == expected
     np.testing.assert_array_equal(logits, before)
 
 
@@ -90,8 +95,8 @@ def test_renaming_ids_renames_what_is_drawn(seed: int, params: SamplingParams, i
     )
     row = np.empty_like(logits)
     row[name] = logits
-    chosen = sample(logits, params, History(ids, 2), VOCAB).token_id
-    assert sample(row, renamed, History([name[i] for i in ids], 2), VOCAB).token_id == name[chosen]
+    chosen = sample(logits, params, History(ids, 2), VOCAB).token.token_id
+    assert sample(row, renamed, History([name[i] for i in ids], 2), VOCAB).token.token_id == name[chosen]
 
 
 def left(row: Float32, t: float = 1.0) -> filters.Candidates:

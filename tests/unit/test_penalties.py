@@ -73,16 +73,16 @@ def test_bias_comes_before_penalties() -> None:
 
 def test_greedy_takes_the_best_after_penalties() -> None:
     logits = row(1, 4, 3.9, 2)
-    assert sample(logits, replace(PLAIN, presence_penalty=0.5), History([1], 0), 4).token_id == 2
-    assert sample(logits, replace(PLAIN, logit_bias=((3, 2.5),)), History([1], 0), 4).token_id == 3
+    assert sample(logits, replace(PLAIN, presence_penalty=0.5), History([1], 0), 4).token.token_id == 2
+    assert sample(logits, replace(PLAIN, logit_bias=((3, 2.5),)), History([1], 0), 4).token.token_id == 3
     assert logits.tolist() == row(1, 4, 3.9, 2).tolist()
 
 
 def test_logprobs_are_of_the_logits_before_penalties() -> None:
     logits = row(1, 4, 3.9, 2)
     params = replace(PLAIN, presence_penalty=0.5, logit_bias=((0, -50.0),), repetition_penalty=1.5)
-    plain = sample(logits, PLAIN, History([1], 0), 4, 4)
-    token = sample(logits, params, History([1], 0), 4, 4)
+    plain = sample(logits, PLAIN, History([1], 0), 4, 4).token
+    token = sample(logits, params, History([1], 0), 4, 4).token
     assert token.token_id == 2
     assert token.top == plain.top
     assert token.logprob == dict(plain.top)[2]

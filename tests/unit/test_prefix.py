@@ -61,7 +61,9 @@ def alone(engine: Engine, request: Request) -> list[TokenOut]:
     ids, tokens = list(request.prompt), list[TokenOut]()
     while len(tokens) < request.max_tokens:
         tokens.append(
-            sample(model.expected_logits(ids), request.params, History(ids, len(request.prompt)), model.config.vocab)
+            sample(
+                model.expected_logits(ids), request.params, History(ids, len(request.prompt)), model.config.vocab
+            ).token
         )
         ids.append(tokens[-1].token_id)
     return tokens

@@ -17,7 +17,7 @@ from cabochon.ops import numerics
 from cabochon.sampling import filters
 from cabochon.sampling.history import History
 from cabochon.sampling.params import checked
-from cabochon.sampling.sampler import best_token, choose, sample, takes_best
+from cabochon.sampling.sampler import best_token, sample, takes_best
 from cabochon.types import LOGITS_A_PEAK, BestId, FilterOrder, Float32, LogitRow, SamplingParams
 
 ALL = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
@@ -36,6 +36,11 @@ def row(*values: float) -> Float32:
 def after(position: int) -> History:
     """A text of so many tokens, which no parameter here looks at."""
     return History(range(position), 0)
+
+
+def choose(logits: Float32, params: SamplingParams, position: int) -> int:
+    """The id for a position, in a text that no parameter here looks at."""
+    return sample(logits, params, after(position), len(logits)).token.token_id
 
 
 def ids_in_order(logits: Float32) -> list[int]:
@@ -220,7 +225,7 @@ def test_a_vanishing_temperature_is_nearly_greedy_and_a_huge_one_uniform() -> No
 def test_ids_beyond_the_vocabulary_are_never_drawn() -> None:
     logits = row(0, 0, 0, 90, 90)
     for params in (ALL, GREEDY, replace(ALL, top_k=2), replace(ALL, top_p=0.5)):
-        drawn = {sample(logits, params, after(position), 3, 3) for position in range(100)}
+        drawn = {sample(logits, params, after(position), 3, 3).token for position in range(100)}
         assert {token.token_id for token in drawn} <= {0, 1, 2}
         assert all(i < 3 for token in drawn for i, _ in token.top)
 
@@ -245,7 +250,7 @@ def test_logprobs_are_the_models_own(t: float) -> None:
     exact = logits.astype(np.float64)
     exact -= exact.max() + np.log(np.exp(exact - exact.max()).sum())
     for position in range(20):
-        token = sample(logits, params, after(position), len(logits), 10)
+        token = sample(logits, params, after(position), len(logits), 10).token
         assert token.token_id == choose(logits, params, position)
         assert token.logprob == pytest.approx(exact[token.token_id], abs=2e-6)
         assert [i for i, _ in token.top] == ids_in_order(logits)[:10]
@@ -255,11 +260,11 @@ def test_logprobs_are_the_models_own(t: float) -> None:
 
 def test_logprobs_only_when_asked_for() -> None:
     logits = row(0, 1, 2)
-    plain, chosen = sample(logits, GREEDY, after(0), 3), sample(logits, GREEDY, after(0), 3, 0)
+    plain, chosen = sample(logits, GREEDY, after(0), 3).token, sample(logits, GREEDY, after(0), 3, 0).token
     assert (plain.logprob, plain.top) == (None, ())
     assert chosen.logprob == float(np.float32(2) - numerics.log_sum_exp(logits))
     assert chosen.top == ()
-    assert len(sample(logits, GREEDY, after(0), 3, 50).top) == 3
+    assert len(sample(logits, GREEDY, after(0), 3, 50).token.top) == 3
 
 
 def test_logits_are_not_changed() -> None:
@@ -381,7 +386,8 @@ def test_peaks_change_no_token(
     limit = max(len(logits) - less, 1)
     params = replace(ALL, temperature=temperature, top_k=top_k, seed=seed, logit_bias=((0, 20.0),) if bias else ())
     known = LogitRow(logits, peaks_of(logits))
-    assert sample(known, params, after(5), limit, logprobs) == sample(logits, params, after(5), limit, logprobs)
+    ours, plain = (sample(row, params, after(5), limit, logprobs) for row in (known, logits))
+    assert ours.token == plain.token
 
 
 def test_a_peak_that_is_no_number_is_an_error() -> None:
@@ -405,4 +411,4 @@ def test_whoever_takes_the_best_needs_no_other_logit(
     kind: dict[str, Any] = {"temperature": 0.0} if greedy else {"top_k": 1, "temperature": 3.0}
     params = SamplingParams(**kind, order=order, **others)
     assert takes_best(params)
-    assert best_token(BestId.of(values), 3) == sample(values, params, after(3), len(values))
+    assert best_token(BestId.of(values), 3).token == sample(values, params, after(3), len(values)).token

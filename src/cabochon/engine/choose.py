@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cabochon.engine.request import RequestState
-from cabochon.events import SequencePlan
+from cabochon.events import Choice, SequencePlan
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import best_token, check_finite, sample, with_logprobs
 from cabochon.types import BestId, LogitRow, TokenOut
@@ -19,8 +19,13 @@ class Chosen:
 
     scores: tuple[TokenOut, ...] = ()
     """Ids of the prompt, each with its log-probability."""
-    tokens: tuple[TokenOut, ...] = ()
-    """Tokens chosen: none in the middle of a prompt."""
+    choices: tuple[Choice, ...] = ()
+    """Of tokens: none in the middle of a prompt."""
+
+    @property
+    def tokens(self) -> list[TokenOut]:
+        """Those chosen."""
+        return [choice.token for choice in self.choices]
 
 
 def choose(
@@ -33,7 +38,7 @@ def choose(
     if share.scores:
         return Chosen(scores=_score(share, list(islice(logits, share.logits)), state, vocab))
     rows: list[LogitRow | BestId] = list(islice(bests if share.best_only else logits, share.logits))
-    return Chosen(tokens=_tokens(share, rows, state, vocab))
+    return Chosen(choices=_choices(share, rows, state, vocab))
 
 
 def _score(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState, vocab: int) -> tuple[TokenOut, ...]:
@@ -44,23 +49,24 @@ def _score(share: SequencePlan, logits: Sequence[LogitRow], state: RequestState,
     return tuple(scores)
 
 
-def _tokens(
+def _choices(
     share: SequencePlan, logits: Sequence[LogitRow | BestId], state: RequestState, vocab: int
-) -> tuple[TokenOut, ...]:
-    """One token, and one more after each guess that was right."""
-    tokens = list[TokenOut]()
+) -> tuple[Choice, ...]:
+    """One, and one more after each guess that was right."""
+    choices = list[Choice]()
     for row, guess in zip(logits, (*share.guesses, None), strict=False):
-        tokens.append(_token(row, state, tokens, vocab))
-        if tokens[-1].token_id != guess or guess in state.request.stop_ids:
+        choices.append(_choice(row, state, choices, vocab))
+        token_id = choices[-1].token.token_id
+        if token_id != guess or guess in state.request.stop_ids:
             break
-    return tuple(tokens)
+    return tuple(choices)
 
 
-def _token(logits: LogitRow | BestId, state: RequestState, chosen: Sequence[TokenOut], vocab: int) -> TokenOut:
-    """The token after a sequence and those chosen for it in this step."""
+def _choice(logits: LogitRow | BestId, state: RequestState, before: Sequence[Choice], vocab: int) -> Choice:
+    """Of the token after a sequence and those chosen for it before in this step."""
     request, ids = state.request, state.ids
-    if chosen:
-        ids = [*ids, *(token.token_id for token in chosen)]
+    if before:
+        ids = [*ids, *(choice.token.token_id for choice in before)]
     if isinstance(logits, BestId):
         return best_token(logits, len(ids))
     return sample(

@@ -15,18 +15,18 @@ from cabochon.engine.loop_guard import loops
 from cabochon.engine.request import Limits, Request, RequestState
 from cabochon.engine.scheduler import Scheduler
 from cabochon.errors import UsageError
-from cabochon.events import RequestEvent, SequencePlan, StepPlan
+from cabochon.events import RequestEvent, SequencePlan, StepPlan, StepRecord
 from cabochon.kvcache.pages import PagePool, plan_pages
 from cabochon.kvcache.prefix import PrefixCache, common_ids
 from cabochon.kvcache.store import KVStore
 from cabochon.model.model import Model
 from cabochon.sampling.sampler import takes_best
-from cabochon.types import FinishReason, Float32, Logits, StepInput, TokenOut
+from cabochon.types import FinishReason, Logits, StepInput, TokenOut
 
 T = TypeVar("T")
 
-Observer: TypeAlias = Callable[[StepPlan, StepInput, Float32], None]
-"""Told of every step, before its tokens are chosen: the plan, the input, and the logits [R, V] (valid for the call)."""
+Observer: TypeAlias = Callable[[StepRecord], None]
+"""Told of every step whose tokens have been chosen, before they join their texts."""
 
 
 def pools_for(store: KVStore) -> tuple[PagePool, ...]:
@@ -212,10 +212,12 @@ class Engine:
         start = time.perf_counter()
         step = self._build(plan)
         logits = self._model.run(step)
-        if self._observer is not None:
-            self._observer(plan, step, logits.values)
         chosen = self._choose(plan, logits)
-        return self._commit(plan, chosen, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if self._observer is not None:
+            choices = tuple(new.choices for new in chosen)
+            self._observer(StepRecord(plan, step, logits.values, choices, seconds))
+        return self._commit(plan, chosen, seconds)
 
     def _run_alone(self, share: SequencePlan) -> tuple[RequestEvent, ...]:
         share = share.without_guesses  # what these raise the text itself may never come to, or later

@@ -217,7 +217,7 @@ class _Comparing:
                 self._run.session.limits.vocab,
                 stop_ids=request.stop_ids,
                 constraint=request.constraint,
-            ).token_id
+            ).token.token_id
         except NumericError:
             return None
 

@@ -16,9 +16,9 @@ import numpy as np
 from cabochon.engine.engine import Engine
 from cabochon.engine.request import Request, RequestState
 from cabochon.errors import UsageError
-from cabochon.events import StepPlan
+from cabochon.events import StepPlan, StepRecord
 from cabochon.session.session import Session
-from cabochon.types import Float32, StepInput
+from cabochon.types import Float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def check_room(session: Session, request: Request) -> None:
 def _compare(session: Session, request: Request) -> Verification:
     steps: list[tuple[StepPlan, Float32]] = []
 
-    def remember(plan: StepPlan, step: StepInput, logits: Float32) -> None:
+    def remember(record: StepRecord) -> None:
         # The logits are the model's own memory, and comparing needs the model: keep a copy for after the step.
-        steps.append((plan, logits.copy()))
+        steps.append((record.plan, record.logits.copy()))
 
     first = finished(session.new_engine(), request)
     hidden = session.one_pass(first.ids)
