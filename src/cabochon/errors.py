@@ -8,6 +8,7 @@
         │   ├── TensorError           one named tensor is missing, left over or malformed
         │   └── UnsupportedError      well-formed, but of a kind that is not implemented
         ├── ConversationError     a saved conversation cannot be written, read or used here
+        ├── TraceError            a recorded trace cannot be written or read
         ├── QueueFullError        too much is waiting already: try again later
         ├── MissingDependencyError  an optional package is needed
         ├── ConstraintError       no token is left that may be chosen
@@ -59,6 +60,10 @@ class UnsupportedError(CheckpointError):
 
 class ConversationError(RunError):
     """A file of a conversation cannot be written; or it is none, damaged, or of another model or way to run it."""
+
+
+class TraceError(RunError):
+    """A file of a trace cannot be written; or it is none, damaged, cut off, or of another version."""
 
 
 class QueueFullError(RunError):
