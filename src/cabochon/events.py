@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cabochon.types import FinishReason, Float32, Int32, StepInput, TokenOut
+from cabochon.types import FinishReason, Float32, Int32, Logits, StepInput, TokenOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,9 @@ class Choice:
     """How the token after one row was chosen."""
 
     token: TokenOut
+    row: Float32 | None = None
+    """[n] logits of the first n ids after bias and penalties, -inf where it could not be chosen; maybe the model's own
+    memory, and None where the model told the best id only."""
     allowed: int = 0
     """Ids that might be chosen at all."""
     stages: tuple[Stage, ...] = ()
@@ -105,8 +108,8 @@ class StepRecord:
 
     plan: StepPlan
     step: StepInput
-    logits: Float32
-    """[R, V], in the model's own memory: valid for the call."""
+    logits: Logits
+    """Valid for the call."""
     choices: tuple[tuple[Choice, ...], ...]
     """For each sequence of the plan; of its last ``logits`` rows, one after the other, as far as guesses were right."""
     seconds: float

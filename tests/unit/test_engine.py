@@ -509,7 +509,9 @@ def test_the_observer_sees_every_step() -> None:
     seen: list[tuple[StepPlan, int, Float32]] = []
     model = FakeModel(chunk=8)
     engine = engine_of(
-        model, chunk=8, observer=lambda record: seen.append((record.plan, record.step.rows, record.logits.copy()))
+        model,
+        chunk=8,
+        observer=lambda record: seen.append((record.plan, record.step.rows, record.logits.values.copy())),
     )
     state = run(engine, engine.submit(Request(prompt_of(21), PARAMS, 3)))
     assert [rows for _, rows, _ in seen] == [8, 8, 5, 1, 1]

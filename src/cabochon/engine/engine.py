@@ -216,7 +216,7 @@ class Engine:
         seconds = time.perf_counter() - start
         if self._observer is not None:
             choices = tuple(new.choices for new in chosen)
-            self._observer(StepRecord(plan, step, logits.values, choices, seconds))
+            self._observer(StepRecord(plan, step, logits, choices, seconds))
         return self._commit(plan, chosen, seconds)
 
     def _run_alone(self, share: SequencePlan) -> tuple[RequestEvent, ...]:

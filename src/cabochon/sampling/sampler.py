@@ -55,7 +55,7 @@ def sample(
     u = None if params.temperature == 0 else numerics.uniform(params.seed, history.position, params.choice)
     token_id = int(left.ids[0]) if u is None else filters.draw(left, u)
     token = TokenOut(token_id) if logprobs is None else with_logprobs(token_id, given.values, vocab_limit, logprobs)
-    return Choice(token, count, parts, u)
+    return Choice(token, row, count, parts, u)
 
 
 def takes_best(params: SamplingParams, constraint: Constraint | None = None) -> bool:

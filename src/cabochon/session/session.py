@@ -115,9 +115,24 @@ class Session:
         """Whether no generation is unfinished."""
         return self._engine is None or self._engine.idle
 
-    def new_engine(self, observer: Observer | None = None) -> Engine:
+    def new_engine(self, observer: Observer | None = None, max_running: int = 1, speculate: int = 0) -> Engine:
         """Another engine over the same pages, without reuse. Only one may have unfinished requests at a time."""
-        return Engine(self.model, self._pools, self.limits, chunk=self.chunk, observer=observer)
+        return Engine(
+            self.model,
+            self._pools,
+            self.limits,
+            chunk=self.chunk,
+            max_running=max_running,
+            speculate=speculate,
+            observer=observer,
+        )
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of all that keys and values depend on, in hex; None if the session has no model file.
+
+        The first time the file is read once more. Raises ``CheckpointError`` if it has been written to.
+        """
+        return None if self._origin is None else self._origin().model
 
     def new_tables(self) -> list[PageTable]:
         """Page tables of a text that keeps all of its pages, one for each group; for when nothing else runs."""

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from cabochon.engine.request import Request
 from cabochon.errors import NumericError, UsageError
-from cabochon.model.model import Model
+from cabochon.events import Choice, SequencePlan, StepPlan, StepRecord
 from cabochon.model.native_model import NativeModel
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.session.session import Session
 from cabochon.trace.by_hand import KVDifference, PagedText, first_difference
-from cabochon.trace.costs import Cost, cost_of
+from cabochon.trace.costs import Cost, cost_of, counted
+from cabochon.trace.trace import Verdict
 from cabochon.trace.variants import CACHED, VARIANTS, Stranger, Turn, Variant
 from cabochon.trace.verify import check_room, finished
-from cabochon.types import Float32, StepInput
-
-Verdict = Literal["identical bits", "rounding", "broken", "not reached"]
+from cabochon.types import Float32, Logits, StepInput
 
 TEXTS = 3
 """Sequences that are stored at a time: the cached run, the variant, and a stranger."""
@@ -38,6 +37,10 @@ of their standard deviation or 1. Keys and values of 16 bits round, too; what is
 
 KV_TOLERANCE = 1e-2
 """The same of keys and values, as a share of a layer's root mean square."""
+
+
+Watch: TypeAlias = Callable[[str, StepRecord], None]
+"""Told of every turn of a variant, by its name, as an engine's observer is of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,11 @@ def variants_of(names: Iterable[str]) -> tuple[Variant, ...]:
 
 
 def compare(
-    session: Session, prompt: str | Sequence[int], names: Iterable[str] = ("all",), **options: Any
+    session: Session,
+    prompt: str | Sequence[int],
+    names: Iterable[str] = ("all",),
+    watch: Watch | None = None,
+    **options: Any,
 ) -> Comparison:
     """Runs a generation and then, beside it, the variants of these names; options are those of ``Session.request``.
 
@@ -115,7 +122,7 @@ def compare(
         raise state.error
     run = _CachedRun(session, request, tuple(state.ids), len(state.tokens) + (state.finish_reason == "stop"))
     cached = _Comparing(run).run(CACHED)
-    outcomes = tuple(_Comparing(run).run(variant) for variant in variants)
+    outcomes = tuple(_Comparing(run, watch).run(variant) for variant in variants)
     return Comparison(len(request.prompt), run.ids[len(request.prompt) :], cached, outcomes)
 
 
@@ -134,8 +141,9 @@ class _CachedRun:
 class _Comparing:
     """The cached loop and a variant beside it, turn by turn."""
 
-    def __init__(self, run: _CachedRun) -> None:
+    def __init__(self, run: _CachedRun, watch: Watch | None = None) -> None:
         self._run = run
+        self._watch = watch
         self._model = run.session.model
         self._cost = Cost()
         self._counted: Cost | None = None
@@ -159,8 +167,13 @@ class _Comparing:
                 end = len(prompt) + number
                 turn = Turn(run.ids[:end], end - 1 if number else 0)
                 expected = self._logits(CACHED.make(right, turn, stranger)).copy()
-                got = self._measured(variant.make(mine, turn, stranger))
-                self._hold(number, turn, expected, got)
+                steps = variant.make(mine, turn, stranger)
+                start = time.perf_counter()
+                got = self._measured(steps)
+                choice = self._choice(turn, got)
+                if self._watch is not None:
+                    self._watch(variant.name, _record(steps[-1], got, choice, time.perf_counter() - start))
+                self._hold(number, turn, expected, got, choice)
                 if self._first_step == number:
                     self._difference = first_difference(mine, right, end, 0.0 if self._exact else KV_TOLERANCE)
         finally:
@@ -183,15 +196,15 @@ class _Comparing:
         for step in others:
             self._model.forward(step)
         self._cost += cost_of(own, self._model.config, self._model.store)
-        before, start = _counters(self._model), time.perf_counter()
+        before, start = counted(self._model), time.perf_counter()
         row = self._logits((own,))
         self._seconds += time.perf_counter() - start
-        after = _counters(self._model)
+        after = counted(self._model)
         if before is not None and after is not None:
             self._counted = (self._counted or Cost()) + (after - before)
         return row
 
-    def _hold(self, number: int, turn: Turn, expected: Float32, got: Float32) -> None:
+    def _hold(self, number: int, turn: Turn, expected: Float32, got: Float32, choice: Choice | None) -> None:
         """Holds a turn's logits against those of the cached loop, and what would be chosen against what was."""
         if got.tobytes() != expected.tobytes():
             off = float(np.abs(got - expected).max())
@@ -201,11 +214,12 @@ class _Comparing:
             if self._first_step is None:
                 second, first = np.partition(expected, -2)[-2:]
                 self._first_step, self._margin = number, float(first - second)
-        chosen = self._run.ids[len(turn.ids)] if len(turn.ids) < len(self._run.ids) else self._token(turn, expected)
-        if self._first_token is None and self._token(turn, got) != chosen:
+        ended = len(turn.ids) == len(self._run.ids)  # by a stop id, which is no part of the text
+        right = _token(self._choice(turn, expected)) if ended else self._run.ids[len(turn.ids)]
+        if self._first_token is None and _token(choice) != right:
             self._first_token = number
 
-    def _token(self, turn: Turn, logits: Float32) -> int | None:
+    def _choice(self, turn: Turn, logits: Float32) -> Choice | None:
         """What would be chosen; None where nothing can be."""
         request = self._run.request
         history = History(turn.ids, len(request.prompt))
@@ -217,7 +231,7 @@ class _Comparing:
                 self._run.session.limits.vocab,
                 stop_ids=request.stop_ids,
                 constraint=request.constraint,
-            ).token.token_id
+            )
         except NumericError:
             return None
 
@@ -244,9 +258,13 @@ class _Comparing:
         )
 
 
-def _counters(model: Model) -> Cost | None:
-    """What the native core has counted so far."""
-    if not isinstance(model, NativeModel):
-        return None
-    counters = model.counters
-    return Cost(counters["rows"], counters["pairs"], counters["kv_bytes_read"], counters["kv_bytes_written"])
+def _token(choice: Choice | None) -> int | None:
+    return None if choice is None else choice.token.token_id
+
+
+def _record(step: StepInput, logits: Float32, choice: Choice | None, seconds: float) -> StepRecord:
+    """A turn as an engine would tell of it."""
+    first = int(step.last_key[0, -1]) + 1 - step.rows
+    plan = StepPlan((SequencePlan(0, first, step.rows, samples=True),))
+    choices = () if choice is None else (choice,)
+    return StepRecord(plan, step, Logits(logits[None]), (choices,), seconds)

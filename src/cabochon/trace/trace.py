@@ -7,6 +7,7 @@ A trace is whole without a model: nothing here imports one. Integers that a step
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -98,6 +99,15 @@ class Costs(Part, frozen=True):
     bytes_written: int
 
 
+def total(costs: Iterable[Costs]) -> Costs:
+    """Their sum."""
+    tokens = pairs = bytes_read = bytes_written = 0
+    for cost in costs:
+        tokens, pairs = tokens + cost.tokens, pairs + cost.pairs
+        bytes_read, bytes_written = bytes_read + cost.bytes_read, bytes_written + cost.bytes_written
+    return Costs(tokens, pairs, bytes_read, bytes_written)
+
+
 class StageLeft(Part, frozen=True):
     """What one part of sampling left of the candidates."""
 
@@ -105,8 +115,8 @@ class StageLeft(Part, frozen=True):
     """``temperature``, ``top_k``, ``typical``, ``top_p``, ``min_p``, ``xtc`` or ``greedy``."""
     kept: int
     """How many."""
-    mass: float
-    """Their share of the whole vocabulary's probability, before temperature."""
+    mass: float | None
+    """Their share of the whole vocabulary's probability, before temperature; None where not all were looked at."""
 
 
 class Candidates(Part, frozen=True):
@@ -114,7 +124,7 @@ class Candidates(Part, frozen=True):
 
     ids: tuple[int, ...]
     raw: tuple[float, ...] | None
-    """Logits before the final soft cap; None where the model has a cap and does not tell them."""
+    """Logits before the final soft cap; None where the model has no cap (they are ``logits``), or does not tell."""
     logits: tuple[float, ...]
     """As the model gives them, after the soft cap."""
     adjusted: tuple[float, ...] | None

@@ -68,7 +68,7 @@ def _compare(session: Session, request: Request) -> Verification:
 
     def remember(record: StepRecord) -> None:
         # The logits are the model's own memory, and comparing needs the model: keep a copy for after the step.
-        steps.append((record.plan, record.logits.copy()))
+        steps.append((record.plan, record.logits.values.copy()))
 
     first = finished(session.new_engine(), request)
     hidden = session.one_pass(first.ids)
