@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "generate": "Continue a text.",
         "score": "Log-probabilities and perplexity of a text.",
         "verify": "Prove that the KV cache changes nothing, bit for bit.",
+        "trace": "Show what every step of a generation did.",
         "inspect": "What a model file holds, and what its KV cache will take.",
         "bench": "Speed of this machine.",
         "doctor": "What Cabochon finds on this machine.",

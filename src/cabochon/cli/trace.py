@@ -1,0 +1,131 @@
+"""``cabochon trace``: what every step of a generation did, recorded and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from cabochon.cli import stdio
+from cabochon.cli.help import Command
+from cabochon.cli.loading import load_session
+from cabochon.cli.options import EngineOptions, ModelOptions, as_json, ignore_eos, model_options, whole
+from cabochon.cli.prompt import Prompt, read_prompt
+from cabochon.cli.sampling_options import SamplingOptions, sampling_options
+from cabochon.errors import UsageError
+from cabochon.session.loading import MAX_GUESSES
+from cabochon.trace import file
+from cabochon.trace.against import TEXTS, variants_of
+from cabochon.trace.check import replay
+from cabochon.trace.explain import Explainer
+from cabochon.trace.record import record
+from cabochon.trace.trace import Trace
+from cabochon.trace.variants import VARIANTS
+
+
+@click.command(
+    "trace",
+    cls=Command,
+    epilog="""\b
+Examples:
+  cabochon trace "The capital of France is"
+  cabochon trace "The capital of France is" --step 3
+  cabochon trace "Once upon a time" "Water" --temperature 0
+  cabochon trace "The capital of France is" --against all --save run.jsonl
+  cabochon trace --load run.jsonl --step 0""",
+)
+@click.argument("texts", metavar="[PROMPT]...", nargs=-1)
+@click.option(
+    "--file", "files", metavar="PATH", multiple=True, help="A prompt from a file; may be given several times."
+)
+@click.option("--ids", metavar="2,818,...", multiple=True, help="A prompt of token ids; may be given several times.")
+@click.option("--max-tokens", type=whole(1), metavar="N", default=16, show_default=True, help="End each text after N.")
+@sampling_options
+@ignore_eos
+@click.option("--step", type=whole(0), metavar="N", help="All about step N: its rows, and every candidate listed.")
+@click.option(
+    "--against",
+    metavar="LIST",
+    help="Record other ways to make the first prompt's steps, too: " + ", ".join(VARIANTS) + "; or 'all'.",
+)
+@click.option(
+    "--speculate", type=whole(0, MAX_GUESSES), default=0, show_default=True, metavar="N", help="As in generate."
+)
+@click.option("--save", metavar="FILE", help="Write the trace to a file, a JSON object on each line.")
+@click.option("--load", metavar="FILE", help="Show a saved trace; no model is needed. Its choices are made again.")
+@as_json
+@model_options
+def command(
+    texts: tuple[str, ...],
+    files: tuple[str, ...],
+    ids: tuple[str, ...],
+    max_tokens: int,
+    sampling: SamplingOptions,
+    ignore_eos: bool,
+    step: int | None,
+    against: str | None,
+    speculate: int,
+    save: str | None,
+    load: str | None,
+    as_json: bool,
+    model: ModelOptions,
+) -> None:
+    """Show what every step of a generation did.
+
+    For each step: the ids and positions that went in, the slots their keys and values were written to, the keys that
+    sliding and global layers read, what was let go, and how the token was chosen. In the end: what it cost, and what
+    running the whole text again for every token would. Several prompts run together.
+
+    With --json the lines of the trace go to standard output, as --save writes them.
+    """
+    prompts = [
+        *(read_prompt(text, None, None, None) for text in texts),
+        *(read_prompt(None, path, None, None) for path in files),
+        *(read_prompt(None, None, listed, None) for listed in ids),
+    ]
+    if load is not None:
+        if prompts or against is not None or save is not None:
+            raise UsageError("--load shows a run that is over; it takes no prompt, --against or --save")
+        trace = file.load(load)
+        replay(trace)
+    else:
+        options = {"max_tokens": max_tokens, **asdict(sampling), "ignore_eos": ignore_eos}
+        trace = _recorded(prompts, against, speculate, options, model, fingerprint=save is not None or as_json)
+    if save is not None:
+        file.save(trace, save)
+    if as_json:
+        stdio.write(file.encoded(trace).decode())
+        return
+    for line in _lines(trace, step):
+        stdio.write(line + "\n")
+    if load is not None:
+        stdio.write("Replayed: every choice made again from its candidates gives the same text.\n")
+
+
+def _recorded(
+    prompts: list[Prompt],
+    against: str | None,
+    speculate: int,
+    options: dict[str, object],
+    model: ModelOptions,
+    *,
+    fingerprint: bool,
+) -> Trace:
+    if not prompts:
+        raise UsageError("no prompt; give one or several, --file, --ids, or --load a saved trace")
+    names = [] if against is None else [name.strip() for name in against.split(",")]
+    variants_of(names)  # before anything is loaded
+    running = max(len(prompts), TEXTS if names else 1)
+    session = load_session(model, engine=EngineOptions(running, None, speculate), whole_context=bool(names))
+    return record(session, prompts, against=names, fingerprint=fingerprint, speculate=speculate, **options)
+
+
+def _lines(trace: Trace, step: int | None) -> Iterator[str]:
+    explainer = Explainer(trace)
+    if step is not None:
+        yield from explainer.details(step)
+        return
+    yield from explainer.head()
+    yield from explainer.overview()
+    yield from explainer.summary()
