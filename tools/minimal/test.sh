@@ -32,4 +32,12 @@ refused() {
   [ "$(wc -l <message.txt)" -eq 1 ] && grep -q 'pip install "cabochon\[' message.txt
 }
 refused cabochon generate hello --model tiny.gguf --backend torch
+refused python -c '
+import sys
+from cabochon.compat import gemma_pytorch
+from cabochon.errors import MissingDependencyError
+try:
+    gemma_pytorch.get_model_config("270m")
+except MissingDependencyError as error:
+    sys.exit(str(error))'
 HOME=$place XDG_CACHE_HOME=$place/cache refused cabochon generate hello

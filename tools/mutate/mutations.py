@@ -15,6 +15,10 @@ TALK_FILE = "tests/unit/test_conversation_file.py"
 TALKS = "tests/unit/test_conversations.py"
 SAVED = "tests/unit/test_saved_sessions.py"
 
+COMPAT = "tests/unit/gemma_pytorch/test_loop.py"
+COMPAT_SAMPLING = "tests/unit/gemma_pytorch/test_sampler.py"
+COMPAT_FILES = "tests/unit/gemma_pytorch/test_loading.py"
+
 BATCH_MODULE = "cabochon.engine.batch"
 ENGINE_MODULE = "cabochon.engine.engine"
 CHOOSE_MODULE = "cabochon.engine.choose"
@@ -28,6 +32,7 @@ RESTORE_MODULE = "cabochon.kvcache.restore"
 PREFIX_MODULE = "cabochon.kvcache.prefix"
 HISTORY_MODULE = "cabochon.sampling.history"
 SAMPLER_MODULE = "cabochon.sampling.sampler"
+COMPAT_ROOM = "cabochon.compat.gemma_pytorch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,5 +558,100 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cabochon.checkpoint.mapped",
         "        if changed:\n",
         "        if changed is None:\n",
+    ),
+    # ---- The loop of gemma_pytorch
+    _one(
+        "compat: slots are positions, whatever is asked for",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "slots = input_positions if kv_write_indices is None else kv_write_indices",
+        "slots = input_positions",
+    ),
+    _one("compat: window one too large", (COMPAT,), f"{COMPAT_ROOM}.model", "behind < window", "behind <= window"),
+    _one("compat: a query sees the next key", (COMPAT,), f"{COMPAT_ROOM}.model", "behind >= 0", "behind >= -1"),
+    _one(
+        "compat: the model's choice replaces the prompt",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "torch.where(is_given, tokens[:, index], chosen)",
+        "chosen",
+    ),
+    _one("compat: an end in a prompt counts", (COMPAT,), f"{COMPAT_ROOM}.model", "~is_given & is_last", "is_last"),
+    _one(
+        "compat: it never ends early",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "finished |= ~is_given & is_last",
+        "finished |= is_given & ~is_given",
+    ),
+    _one(
+        "compat: one row's end is the batch's",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "if finished.all():",
+        "if finished.any():",
+    ),
+    _one(
+        "compat: the position stands still",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "positions = positions[-1:] + 1",
+        "positions = positions[-1:]",
+    ),
+    _one(
+        "compat: rotations take the type of activations",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "input_positions[:, None].float() * frequencies.to(input_positions.device)",
+        "(input_positions[:, None] * frequencies.to(self.embedder.weight))",
+    ),
+    _one(
+        "compat: the embedding scale is not rounded",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "h * torch.tensor(self.config.hidden_size**0.5, dtype=h.dtype)",
+        "h * self.config.hidden_size**0.5",
+    ),
+    _one(
+        "compat: global rotations are not scaled",
+        (COMPAT,),
+        f"{COMPAT_ROOM}.model",
+        "kind == AttentionType.GLOBAL else None",
+        "None else None",
+    ),
+    _one(
+        "compat: top-k comes first",
+        (COMPAT_SAMPLING,),
+        f"{COMPAT_ROOM}.sampler",
+        "        if top_ps is not None:\n",
+        "        shares = shares / shares[:, :2].sum(dim=-1, keepdim=True)\n        if top_ps is not None:\n",
+    ),
+    _one(
+        "compat: the draw is by rank",
+        (COMPAT_SAMPLING,),
+        f"{COMPAT_ROOM}.sampler",
+        "torch.zeros_like(kept).scatter(-1, ids, kept)",
+        "kept",
+    ),
+    _one(
+        "compat: logits are divided in place",
+        (COMPAT_SAMPLING,),
+        f"{COMPAT_ROOM}.sampler",
+        "(logits.float() / divisors)",
+        "logits.div_(divisors)",
+    ),
+    _one(
+        "compat: left-over tensors pass",
+        (COMPAT_FILES,),
+        f"{COMPAT_ROOM}.loading",
+        "    if rest:\n        raise",
+        "    if None in rest:\n        raise",
+    ),
+    _one(
+        "compat: scales of int8 are not taken",
+        (COMPAT_FILES,),
+        f"{COMPAT_ROOM}.loading",
+        "(tensor.float() * scales.float()[:, None])",
+        "tensor.float()",
     ),
 )

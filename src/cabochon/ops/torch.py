@@ -88,7 +88,8 @@ class TorchOps:
         """Rows of ``table`` [V, D] at the step's ids, times ``scale``: [T, D]."""
         return table[step.ids] * scale
 
-    def rms_norm(self, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    @staticmethod
+    def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
         """``x / sqrt(mean(x^2) + eps) * gain`` over the last axis, whatever comes before it."""
         mean_square = x.square().mean(dim=-1, keepdim=True)  # [..., 1]
         return x * torch.rsqrt(mean_square + eps) * gain
@@ -161,7 +162,8 @@ class TorchOps:
         scores = scores.masked_fill(~seen[:, None, None], -torch.inf)
         return torch.einsum("ngjk,gke->ngje", scores.softmax(dim=-1), values)
 
-    def gated_gelu(self, gate_up: Tensor) -> Tensor:
+    @staticmethod
+    def gated_gelu(gate_up: Tensor) -> Tensor:
         """``gelu(gate) * up`` of ``gate_up`` [T, 2F], gate first: [T, F]."""
         gate, up = gate_up.chunk(2, dim=-1)  # [T, F], [T, F]
         return functional.gelu(gate, approximate="tanh") * up
@@ -170,7 +172,8 @@ class TorchOps:
         """The rows whose logits are wanted: [R, ...]."""
         return x[step.logit_rows]
 
-    def softcap(self, x: Tensor, cap: float) -> Tensor:
+    @staticmethod
+    def softcap(x: Tensor, cap: float) -> Tensor:
         """``cap * tanh(x / cap)``."""
         return cap * torch.tanh(x / cap)
 
@@ -184,9 +187,9 @@ class TorchOps:
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Turns each pair (i, i + E/2) of ``x`` [T, heads, E] by ``angles`` [T, E/2]."""
+    """Turns each pair (i, i + E/2) of ``x`` [..., T, heads, E] by ``angles`` [T, E/2]."""
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]  # [T, 1, E/2]
-    a, b = x.chunk(2, dim=-1)  # [T, heads, E/2] each
+    a, b = x.chunk(2, dim=-1)  # [..., T, heads, E/2] each
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
