@@ -26,7 +26,8 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 # A folder set up for development also serves the demo.
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
-.PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate soak bench-engine verify-real \
+.PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate soak bench-engine bench-trace \
+	verify-real \
 	verify-against sanitize test-minimal test-arm clean help
 
 help:
@@ -46,6 +47,7 @@ help:
 	@echo 'make mutate         faults put into the package one by one: a test must see each (minutes)'
 	@echo 'make soak           twice the load that the engine can take, on the real model, for MINUTES=$(MINUTES)'
 	@echo 'make bench-engine   many streams beside llama.cpp, and reuse of what is stored'
+	@echo 'make bench-trace    what tracing costs, off and on'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
 	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
@@ -116,6 +118,9 @@ bench-engine: setup
 	$(BIN)/python benchmarks/streams.py --save benchmarks/results/streams.json
 	$(BIN)/python benchmarks/single_stream.py --save benchmarks/results/single-stream.json
 	$(BIN)/python benchmarks/reuse.py --save benchmarks/results/reuse.json
+
+bench-trace: setup
+	$(BIN)/python benchmarks/tracing.py --save benchmarks/results/tracing.json
 
 sanitize: $(VENV)/.dev-deps
 	tools/sanitize/test.sh $(SANITIZE)

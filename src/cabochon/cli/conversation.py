@@ -44,10 +44,10 @@ def conversation_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def check_place(path: str | None) -> None:
-    """Raises ``UsageError`` if there is no folder for a file that is to be saved later."""
+def check_place(option: str, path: str | None) -> None:
+    """Raises ``UsageError`` naming the option if there is no folder for a file that is to be saved later."""
     if path is not None and not (path and Path(path).parent.is_dir()):
-        raise UsageError(f"--save-conversation {path!r}: there is no such folder")
+        raise UsageError(f"{option} {path!r}: there is no such folder")
 
 
 def prompt_after(session: Session, path: str | None, prompt: Prompt) -> Prompt:

@@ -139,7 +139,7 @@ def command(
     several = choices is not None and choices > 1
     if several and conversation.save_conversation is not None:
         raise UsageError("--choices makes several texts, and a conversation is one; give one or the other")
-    check_place(conversation.save_conversation)
+    check_place("--save-conversation", conversation.save_conversation)
     session = load_session(model, engine=engine)
     if lines is not None and output is not None:
         failed = run_lines(session, lines, output, {**options, "n": choices})

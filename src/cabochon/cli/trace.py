@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from cabochon.cli import stdio
+from cabochon.cli.conversation import check_place
 from cabochon.cli.help import Command
 from cabochon.cli.loading import load_session
 from cabochon.cli.options import EngineOptions, ModelOptions, as_json, ignore_eos, model_options, whole
@@ -84,6 +85,7 @@ def command(
         *(read_prompt(None, path, None, None) for path in files),
         *(read_prompt(None, None, listed, None) for listed in ids),
     ]
+    check_place("--save", save)
     if load is not None:
         if prompts or against is not None or save is not None:
             raise UsageError("--load shows a run that is over; it takes no prompt, --against or --save")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,34 @@ NOT_ALLOWED = "not allowed"
 """Why an id is no candidate that the tokenizer, a constraint, bad words or ``min_tokens`` forbid."""
 
 
-def choice_made(
-    choice: Choice, logits: LogitRow, position: int, temperature: float, listed: int = LISTED
-) -> ChoiceMade:
-    """The part of a trace that tells of the choice of the token at ``position``; its text and end come later.
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What of a choice and its logits must be taken while they are there; the rest can be worked out later."""
 
-    ``listed`` is how many candidates are listed; the chosen one comes on top of that. The choice must be whole: not of
-    a model that told the best id only.
+    token_id: int
+    allowed: int
+    stages: tuple[Stage, ...]
+    draw: float | None
+    vocab: int
+    """V"""
+    ids: Int32
+    """[n] the best of the model's logits, and the chosen id if it is not among them."""
+    logits: Float32
+    """[n] the model's."""
+    adjusted: Float32
+    """[n] after bias and penalties, -inf where the id could not be chosen."""
+    best: np.float32
+    """The largest of all that could be chosen, after bias and penalties."""
+    logprob: np.float32
+    margin: np.float32
+    masses: tuple[np.float32, ...]
+    """Of each stage: its candidates' share of the whole vocabulary's probability."""
+
+
+def glance(choice: Choice, logits: LogitRow, listed: int = LISTED) -> Glance:
+    """What is to be told of a choice, ``listed`` candidates and the chosen one among it, before the logits are gone.
+
+    The choice must be whole: not of a model that told the best id only.
     """
     assert choice.row is not None
     row, values, token_id = choice.row, logits.values, choice.token.token_id
@@ -37,42 +58,58 @@ def choice_made(
     ids = best.ids[:listed]
     if token_id not in ids:
         ids = np.append(ids, np.int32(token_id))
-    given = values[ids]
-    allowed = (ids < len(row)) & (row[np.minimum(ids, len(row) - 1)] > -np.inf)
-    adjusted = np.where(allowed, row[np.minimum(ids, len(row) - 1)], given)
+    adjusted = np.where(ids < len(row), row[np.minimum(ids, len(row) - 1)], np.float32(-np.inf))
     lse = numerics.log_sum_exp(values)
-    last = choice.stages[-1]
-    greedy = choice.draw is None
+    return Glance(
+        token_id=token_id,
+        allowed=choice.allowed,
+        stages=choice.stages,
+        draw=choice.draw,
+        vocab=len(values),
+        ids=ids,
+        logits=values[ids],
+        adjusted=adjusted,
+        best=row[choice.stages[0].ids[0]],
+        logprob=values[token_id] - lse,
+        margin=best.logits[0] - best.logits[1] if len(best.ids) > 1 else np.float32(0),
+        masses=tuple(numerics.exp(values[stage.ids] - lse).sum() for stage in choice.stages),
+    )
+
+
+def choice_made(seen: Glance, position: int, temperature: float) -> ChoiceMade:
+    """The part of a trace that tells of the choice of the token at ``position``; its text and end come later."""
+    allowed = seen.adjusted > -np.inf
+    adjusted = np.where(allowed, seen.adjusted, seen.logits)
+    last, greedy = seen.stages[-1], seen.draw is None
     return ChoiceMade(
         position=position,
-        token=token_id,
+        token=seen.token_id,
         text="",
-        logprob=_number(values[token_id] - lse),
-        margin=_number(best.logits[0] - best.logits[1]) if len(best.ids) > 1 else 0.0,
-        allowed=choice.allowed,
-        stages=tuple(_left(stage, values, lse) for stage in choice.stages),
+        logprob=_number(seen.logprob),
+        margin=_number(seen.margin),
+        allowed=seen.allowed,
+        stages=tuple(_left(stage, mass, seen.vocab) for stage, mass in zip(seen.stages, seen.masses, strict=True)),
         candidates=Candidates(
-            ids=tuple(ids.tolist()),
+            ids=tuple(seen.ids.tolist()),
             raw=None,
-            logits=_numbers(given),
-            adjusted=_numbers(adjusted) if (adjusted != given).any() else None,
-            scaled=None if greedy else _numbers(_scaled(adjusted, row[choice.stages[0].ids[0]], temperature)),
-            removed=_removed(ids, allowed, choice.stages, len(values)),
-            probabilities=_numbers(_probabilities(ids, last, len(values))),
+            logits=_numbers(seen.logits),
+            adjusted=_numbers(adjusted) if (adjusted != seen.logits).any() else None,
+            scaled=None if greedy else _numbers(_scaled(adjusted, seen.best, temperature)),
+            removed=_removed(seen, allowed),
+            probabilities=_numbers(_probabilities(seen.ids, last, seen.vocab)),
         ),
-        draw=choice.draw,
-        span=None if greedy else _span(token_id, last),
+        draw=seen.draw,
+        span=None if greedy else _span(seen.token_id, last),
         ends=None,
     )
 
 
-def _left(stage: Stage, values: Float32, lse: np.float32) -> StageLeft:
-    if stage.kept == len(values):
+def _left(stage: Stage, mass: np.float32, vocab: int) -> StageLeft:
+    if stage.kept == vocab:
         return StageLeft(stage.name, stage.kept, 1.0)
     if stage.kept > len(stage.ids):  # of these only the best were looked at
         return StageLeft(stage.name, stage.kept, None)
-    mass = float(np.exp((values[stage.ids] - lse).astype(np.float64)).sum())
-    return StageLeft(stage.name, stage.kept, round(min(mass, 1.0), 6))
+    return StageLeft(stage.name, stage.kept, round(min(float(mass), 1.0), 6))
 
 
 def _scaled(adjusted: Float32, best: np.float32, temperature: float) -> Float32:
@@ -83,13 +120,13 @@ def _scaled(adjusted: Float32, best: np.float32, temperature: float) -> Float32:
     ]
 
 
-def _removed(ids: Int32, allowed: NDArray[np.bool_], stages: Sequence[Stage], vocab: int) -> tuple[str, ...]:
+def _removed(seen: Glance, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
     """For each id the first part of sampling that did not keep it."""
     reasons = ["" if may else NOT_ALLOWED for may in allowed]
-    for stage in stages:
+    for stage in seen.stages:
         if stage.kept > len(stage.ids):  # temperature removes nothing
             continue
-        for place, found in enumerate(_places(ids, stage.ids, vocab)):
+        for place, found in enumerate(_places(seen.ids, stage.ids, seen.vocab)):
             if found < 0 and not reasons[place]:
                 reasons[place] = stage.name
     return tuple(reasons)

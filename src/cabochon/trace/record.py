@@ -69,12 +69,12 @@ def record(
     names = [variant.name for variant in variants_of(against)]
     requests = [session.request(prompt, **options) for prompt in prompts]
     pieces = {i: session.tokenizer.piece(i) for request in requests for i in request.prompt}
-    model, recorder = session.model, _recorder(session, pieces, LISTED)
+    model, recorder = session.model, recorder_of(session, pieces)
     engine = session.new_engine(recorder, max_running=len(requests), speculate=speculate)
     before, start = counted(model), time.perf_counter()
     states = _run(engine, requests, recorder)
     seconds, after = time.perf_counter() - start, counted(model)
-    steps = tuple(_with_texts(recorder.steps, states, session))
+    steps = tuple(_with_texts(recorder.steps(), states, session))
     header = Header(VERSION, _facts(session, fingerprint), PAGE, tuple(map(_prompt, requests)), pieces)
     variants = tuple(_variants(session, prompts[0], names, recorder.named, options)) if names else ()
     end = End(
@@ -89,7 +89,8 @@ def record(
     return Trace(header, steps, variants, end)
 
 
-def _recorder(session: Session, named: Iterable[int], listed: int) -> Recorder:
+def recorder_of(session: Session, named: Iterable[int] = (), listed: int = LISTED) -> Recorder:
+    """A recorder for an engine of the session; its ``sequences`` are yet to be given. ``named`` ids have names already."""
     model = session.model
     return Recorder(
         sequences={},
@@ -117,7 +118,7 @@ def _run(engine: Engine, requests: Sequence[Request], recorder: Recorder) -> lis
     return states
 
 
-def _with_texts(steps: Sequence[Step], states: Sequence[RequestState], session: Session) -> Iterator[Step]:
+def _with_texts(steps: Iterable[Step], states: Sequence[RequestState], session: Session) -> Iterator[Step]:
     """The steps with what each choice added to its text, and with the reason for which the last one ended it."""
     texts = [_text(state, session) for state in states]
     for step in steps:
@@ -146,12 +147,12 @@ def _variants(
     session: Session, prompt: str | Sequence[int], names: Sequence[str], named: set[int], options: dict[str, Any]
 ) -> Iterator[VariantRun]:
     request = session.request(prompt, **options)
-    recorders = {name: _recorder(session, named, LISTED_OF_VARIANTS) for name in names}
+    recorders = {name: recorder_of(session, named, LISTED_OF_VARIANTS) for name in names}
     for recorder in recorders.values():
         recorder.sequences[0] = Recorded(0, len(request.prompt), request.params.temperature)
     comparison = compare(session, prompt, names, lambda name, record: recorders[name](record), **options)
     for outcome in comparison.variants:
-        steps = tuple(recorders[outcome.name].steps)
+        steps = tuple(recorders[outcome.name].steps())
         pieces = {i: piece for step in steps for i, piece in step.pieces.items()}
         yield _variant(outcome, tuple(replace(step, pieces={}) for step in steps), pieces)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from cabochon.events import Choice, SequencePlan, StepRecord
-from cabochon.trace.choices import LISTED, choice_made
+from cabochon.events import Choice, SequencePlan, StepPlan, StepRecord
+from cabochon.trace.choices import FEW, LISTED, Glance, choice_made, glance
 from cabochon.trace.runs import runs_of
 from cabochon.trace.trace import ChoiceMade, Costs, Runs, Share, Step
 from cabochon.types import PAGE, Int32, LogitRow, StepInput
@@ -23,11 +23,21 @@ class Recorded:
     temperature: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A step as it was told of, without what is the model's own memory."""
+
+    plan: StepPlan
+    step: StepInput
+    choices: tuple[tuple[Glance | ChoiceMade, ...], ...]
+    seconds: float
+
+
 @dataclass(slots=True)
 class Recorder:
-    """Keeps each step that it is told of (``Observer``) as a part of a trace.
+    """Keeps each step that it is told of (``Observer``), to be made a part of a trace when the run is over.
 
-    Texts and ends of its choices are blank: they are known when the run is over.
+    While it runs as little as can be is done: the rest waits for ``steps``.
     """
 
     sequences: dict[int, Recorded]
@@ -39,26 +49,41 @@ class Recorder:
     """Candidates of each choice."""
     named: set[int] = field(default_factory=set)
     """Ids that the trace has named already."""
-    steps: list[Step] = field(default_factory=list)
+    _taken: list[_Taken] = field(default_factory=list)
 
     def __call__(self, record: StepRecord) -> None:
-        """Writes a step down."""
-        logits, row = record.logits.rows(), 0
-        shares = []
-        for number, (plan, choices) in enumerate(zip(record.plan.sequences, record.choices, strict=True)):
-            sequence = self.sequences[plan.request]
-            made = tuple(self._made(plan, choices, [next(logits) for _ in range(plan.logits)], sequence))
-            shares.append(_share(record.step, number, slice(row, row + plan.rows), plan, sequence, made))
-            row += plan.rows
-        cost, pieces = self.cost_of(record.step), self._new_pieces(shares)
-        self.steps.append(Step(len(self.steps), tuple(shares), cost, round(record.seconds, 6), pieces))
+        """Keeps a step."""
+        logits, taken = record.logits.rows(), []
+        for plan, choices in zip(record.plan.sequences, record.choices, strict=True):
+            rows = [next(logits) for _ in range(plan.logits)]
+            # Rows after the first wrong guess chose nothing.
+            pairs = enumerate(zip(choices, rows, strict=False))
+            taken.append(tuple(self._looked_at(choice, row, plan, n) for n, (choice, row) in pairs))
+        self._taken.append(_Taken(record.plan, record.step, tuple(taken), record.seconds))
 
-    def _made(
-        self, plan: SequencePlan, choices: Iterable[Choice], logits: Iterable[LogitRow], sequence: Recorded
-    ) -> Iterator[ChoiceMade]:
-        """Choices after the first wrong guess are of no text."""
-        for n, (choice, row) in enumerate(zip(choices, logits, strict=False)):
-            yield choice_made(choice, row, plan.first + plan.known + n, sequence.temperature, self.listed)
+    def steps(self) -> Iterator[Step]:
+        """What was kept, as parts of a trace; texts and ends of the choices are blank. Once."""
+        for number, taken in enumerate(self._taken):
+            shares, row = [], 0
+            for index, (plan, seen) in enumerate(zip(taken.plan.sequences, taken.choices, strict=True)):
+                choices = tuple(self._made(choice, plan, n) for n, choice in enumerate(seen))
+                rows = slice(row, row + plan.rows)
+                shares.append(_share(taken.step, index, rows, plan, self.sequences[plan.request], choices))
+                row += plan.rows
+            cost, pieces = self.cost_of(taken.step), self._new_pieces(shares)
+            yield Step(number, tuple(shares), cost, round(taken.seconds, 6), pieces)
+        self._taken.clear()
+
+    def _looked_at(self, choice: Choice, row: LogitRow, plan: SequencePlan, n: int) -> Glance | ChoiceMade:
+        """What is to be kept of a choice; all is worked out at once where that would be much."""
+        seen = glance(choice, row, self.listed)
+        return seen if all(len(stage.ids) <= FEW for stage in seen.stages) else self._made(seen, plan, n)
+
+    def _made(self, seen: Glance | ChoiceMade, plan: SequencePlan, n: int) -> ChoiceMade:
+        """The ``n``-th choice of a sequence's share of a step."""
+        if isinstance(seen, ChoiceMade):
+            return seen
+        return choice_made(seen, plan.first + plan.known + n, self.sequences[plan.request].temperature)
 
     def _new_pieces(self, shares: Iterable[Share]) -> dict[int, str]:
         ids = {i for share in shares for i in share.ids}
