@@ -332,6 +332,26 @@ def test_rotations_outlive_a_change_of_type(build: Build) -> None:
     assert torch.equal(run(changed, ids), run(rounded, ids))
 
 
+def test_pytorchs_default_type_changes_nothing(path: Path) -> None:
+    """Programs set it while they make a model."""
+
+    def drawn() -> tuple[str | list[str], list[float]]:
+        model = GemmaForCausalLM(get_config_for_gguf(path, "float32"))
+        model.load_weights(path)
+        settings: list[float] = []
+        model.sampler.register_forward_pre_hook(lambda _, given: settings.extend([*given[3], *given[4], *given[5]]))
+        torch.manual_seed(4)
+        return model.generate("a", "cpu", output_len=9, temperature=1.3, top_p=0.949), settings
+
+    expected = drawn()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert drawn() == expected
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_near(build: Build, dtype: str) -> None:
     ids = [2, *range(10, 30)]
@@ -343,12 +363,32 @@ def test_half_precision_is_near(build: Build, dtype: str) -> None:
 
 def test_the_embedding_scale_is_rounded_to_the_type(build: Build) -> None:
     model = build("bfloat16")
-    seen = []
-    model.model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    run(model, [2, 7])
+    ids = list(range(CONFIG.vocab))
+    h = put_into_layers(model, ids)[0]
     scale = torch.tensor(CONFIG.hidden**0.5).bfloat16()
     assert scale.item() != CONFIG.hidden**0.5
-    assert torch.equal(seen[0], model.embedder.weight[torch.tensor([[2, 7]])] * scale)
+    assert torch.equal(h[0], model.embedder.weight * scale)
+
+
+def test_angles_are_in_float32_whatever_the_type(build: Build) -> None:
+    at = torch.arange(LIMIT, dtype=torch.float64)[:, None]
+    exponents = torch.arange(0, CONFIG.head_dim, 2, dtype=torch.float64) / CONFIG.head_dim
+    angles = put_into_layers(build("bfloat16"), [2] * LIMIT)[1]
+    for kind, rope in (
+        (AttentionType.LOCAL_SLIDING, CONFIG.layer_ropes[0]),
+        (AttentionType.GLOBAL, CONFIG.layer_ropes[2]),
+    ):
+        expected = at * rope.theta**-exponents / rope.factor
+        torch.testing.assert_close(angles[kind].double(), expected, rtol=1e-6, atol=0)
+
+
+def put_into_layers(model: GemmaForCausalLM, ids: Sequence[int]) -> tuple[Any, ...]:
+    """What the layers are given for ``ids``: the residual stream and the angles first."""
+    seen: list[tuple[Any, ...]] = []
+    handle = model.model.register_forward_pre_hook(lambda _, given: seen.append(given))
+    run(model, ids)
+    handle.remove()
+    return seen[0]
 
 
 def test_what_is_visible() -> None:

@@ -50,8 +50,8 @@ def sampling_tensors(
     if not temperature:
         return None, None, None
     return (
-        torch.full((batch,), temperature, device=device),
-        torch.full((batch,), top_p, device=device),
+        torch.full((batch,), temperature, dtype=torch.float32, device=device),
+        torch.full((batch,), top_p, dtype=torch.float32, device=device),
         torch.full((batch,), top_k, device=device),
     )
 

@@ -165,7 +165,7 @@ class GemmaForCausalLM(nn.Module):
         local_mask: Tensor | None = None,  # [1, 1, L, S], for sliding layers; not needed while S <= window
         **kwargs: object,
     ) -> tuple[Tensor, Tensor]:  # [B], [B, V]
-        """One step: the next tokens, and the logits they were chosen from.
+        """One step: the next tokens, and the logits they were chosen from. Shapes are checked, values are not.
 
         Raises ``UsageError`` naming an argument of the wrong shape, or one that is not known; ``NumericError`` if a
         logit is not a finite number.
