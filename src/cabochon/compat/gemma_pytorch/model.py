@@ -105,14 +105,16 @@ class GemmaForCausalLM(nn.Module):
         output_len = whole_number("output_len", output_len, at_least=0)
         B, shortest, longest = len(rows), min(map(len, rows)), max(map(len, rows))
         checks.check_length(longest, output_len, self.config)
-        settings = checks.sampling_tensors(B, temperature, top_p, top_k, device)  # [B] each, or None
+        temperatures, top_ps, top_ks = checks.sampling_tensors(
+            B, temperature, top_p, top_k, device
+        )  # [B] each, or None
         S = longest + output_len
 
         tokens = torch.full((B, S), tokenizer.pad_id, device=device)  # [B, S]
         for row, prompt in enumerate(rows):
             tokens[row, : len(prompt)] = torch.tensor(prompt)
         lengths = torch.tensor([len(prompt) for prompt in rows], device=device)  # [B]
-        finished = lengths >= lengths + output_len  # [B]
+        finished = torch.full((B,), output_len == 0, device=device)  # [B]
         kv_caches = self.empty_caches(B, S)  # per layer, keys and values [B, S, G, E]
 
         # Prefill: everything up to where the shortest prompt ends, in one call.
@@ -129,9 +131,9 @@ class GemmaForCausalLM(nn.Module):
                 kv_caches=held,
                 mask=visible(positions, index),  # [1, 1, L, index]
                 output_positions=torch.tensor([ids.shape[1] - 1], device=device),  # [1]; the last of the L
-                temperatures=settings[0],
-                top_ps=settings[1],
-                top_ks=settings[2],
+                temperatures=temperatures,
+                top_ps=top_ps,
+                top_ks=top_ks,
                 local_mask=visible(positions, index, self.config.sliding_window_size),  # [1, 1, L, index]
             )  # [B]
             # A longer prompt knows better than the model what comes next: the choice is dropped.
