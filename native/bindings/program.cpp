@@ -181,6 +181,13 @@ View hidden(nb::handle self) {
   return view(self, p.hidden(), p.kept(), p.sizes().max_rows, p.hidden_width());
 }
 
+View kept(nb::handle self, int32_t value) {
+  const Program& p = nb::cast<PythonProgram&>(self).program;
+  require(p.finished(), "the program is not finished");
+  float* rows = p.kept_rows_of(value);
+  return view(self, rows, p.kept(), p.sizes().max_rows, p.width_of(value));
+}
+
 View logits(nb::handle self, int64_t rows) {
   const Program& p = nb::cast<PythonProgram&>(self).program;
   require(p.finished(), "the program is not finished");
@@ -281,6 +288,7 @@ void bind_program(nb::module_& m) {
            nb::arg("with_head"))
       .def("run_head", &run_head, nb::arg("hidden").noconvert())
       .def("hidden", &hidden)
+      .def("kept", &kept, nb::arg("value"))
       .def("logits", &logits, nb::arg("rows"))
       .def("peaks", &peaks, nb::arg("rows"))
       .def("bests", [](const PythonProgram& p) { return p.program.bests(); })

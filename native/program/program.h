@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,14 @@ class Program {
   bool finished() const { return finished_; }
   float* hidden() const { return at(hidden_); }
   float* logits() const { return at(logits_); }
+  // Kept rows of any other value of the body that still holds them after a run.
+  float* kept_rows_of(Value v) const {
+    if (v < 0 || static_cast<size_t>(v) >= values_.size() || value(v).rows != Rows::Kept) {
+      throw std::invalid_argument("no such value has kept rows");
+    }
+    return at(v);
+  }
+  int64_t width_of(Value v) const { return value(v).width; }
   // Of each 16 neighbouring logits of a row (kernels/rows.h): [head rows, groups], or null where there are none, since
   // logits are capped.
   float* peaks() const { return peaks_.bytes() > 0 ? peaks_.as<float>() : nullptr; }

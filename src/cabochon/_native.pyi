@@ -151,6 +151,9 @@ class Program:
     def hidden(self) -> _F32:
         """Hidden states [R, D] of the last step, in the program's own memory."""
 
+    def kept(self, value: int) -> _F32:
+        """Kept rows of a value that still holds them after ``run``; ``ValueError`` if there is none of this number."""
+
     def bests(self) -> list[int]:
         """Of the last step's ``best_rows``: the id of the largest logit, the first of equal ones; -1 if one is not
         finite."""

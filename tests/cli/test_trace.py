@@ -66,6 +66,15 @@ def test_variants_are_recorded(run: Run, tiny: Path) -> None:
     assert shown.out.splitlines()[-2:] == ["no-cache: identical bits", "empty-cache: broken"]
 
 
+def test_attention_is_shown(run: Run, tiny: Path) -> None:
+    shown = run(*ASK, "--model", tiny, "--attention", "1,0", "--step", "1")
+    lines = [line.split() for line in shown.out.splitlines() if " looks at " in line]
+    assert [(line[1], line[3], line[6]) for line in lines] == [
+        (layer, head, "4") for layer in ("0", "1") for head in ("0", "1", "2", "3")
+    ]
+    assert "looks at" in run(*ASK, "--model", tiny, "--attention", "all", "--step", "0").out
+
+
 def test_a_saved_trace_needs_no_model(run: Run, tiny: Path, saved: Path) -> None:
     fresh = run(*ASK, "--model", tiny).out
     again = run("trace", "--load", saved, "--model", "no-such-model")
@@ -105,6 +114,11 @@ def test_texts_of_a_file_do_nothing_to_a_terminal(run: Run, saved: Path) -> None
         (("--ids", "2", "--against", "magic"), "no variant 'magic'"),
         (("--ids", "2", "--max-tokens", "0"), "max-tokens"),
         (("--ids", "2", "--save", "no/such/x.jsonl"), "--save 'no/such/x.jsonl': there is no such folder"),
+        (
+            ("--ids", "2", "--attention", "x"),
+            "--attention must be layer numbers with commas between, or 'all', not 'x'",
+        ),
+        (("--load", "x.jsonl", "--attention", "1"), "--load shows a run that is over"),
         (("--ids", "2,x"), "--ids: 'x' is not a token id"),
     ],
 )

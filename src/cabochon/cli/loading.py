@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Literal
+
 from cabochon.cli.options import EngineOptions, ModelOptions
 from cabochon.cli.progress import loading_bar
 from cabochon.session import Session, load
 
 
-def load_session(options: ModelOptions, *, engine: EngineOptions | None = None, whole_context: bool = False) -> Session:
+def load_session(
+    options: ModelOptions,
+    *,
+    engine: EngineOptions | None = None,
+    whole_context: bool = False,
+    keep_queries: Iterable[int] | Literal["all"] = (),
+) -> Session:
     """The session that the options ask for; raises as ``cabochon.load``."""
     with loading_bar() as progress:
         return load(
@@ -22,5 +31,6 @@ def load_session(options: ModelOptions, *, engine: EngineOptions | None = None, 
             kv_memory=None if engine is None else engine.kv_memory,
             speculate=0 if engine is None else engine.speculate,
             whole_context=whole_context,
+            keep_queries=keep_queries,
             progress=progress,
         )

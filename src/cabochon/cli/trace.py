@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Literal
 
 import click
 
@@ -50,6 +51,7 @@ Examples:
     metavar="LIST",
     help="Record other ways to make the first prompt's steps, too: " + ", ".join(VARIANTS) + "; or 'all'.",
 )
+@click.option("--attention", metavar="LAYERS", help="Record how each head of these layers looks back: 5,11 or 'all'.")
 @click.option(
     "--speculate", type=whole(0, MAX_GUESSES), default=0, show_default=True, metavar="N", help="As in generate."
 )
@@ -66,6 +68,7 @@ def command(
     ignore_eos: bool,
     step: int | None,
     against: str | None,
+    attention: str | None,
     speculate: int,
     save: str | None,
     load: str | None,
@@ -87,13 +90,15 @@ def command(
     ]
     check_place("--save", save)
     if load is not None:
-        if prompts or against is not None or save is not None:
-            raise UsageError("--load shows a run that is over; it takes no prompt, --against or --save")
+        if prompts or against is not None or attention is not None or save is not None:
+            raise UsageError("--load shows a run that is over; it takes no prompt, --against, --attention or --save")
         trace = file.load(load)
         replay(trace)
     else:
         options = {"max_tokens": max_tokens, **asdict(sampling), "ignore_eos": ignore_eos}
-        trace = _recorded(prompts, against, speculate, options, model, fingerprint=save is not None or as_json)
+        trace = _recorded(
+            prompts, against, attention, speculate, options, model, fingerprint=save is not None or as_json
+        )
     if save is not None:
         file.save(trace, save)
     if as_json:
@@ -108,6 +113,7 @@ def command(
 def _recorded(
     prompts: list[Prompt],
     against: str | None,
+    attention: str | None,
     speculate: int,
     options: dict[str, object],
     model: ModelOptions,
@@ -118,9 +124,22 @@ def _recorded(
         raise UsageError("no prompt; give one or several, --file, --ids, or --load a saved trace")
     names = [] if against is None else [name.strip() for name in against.split(",")]
     variants_of(names)  # before anything is loaded
+    layers = _layers(attention)
     running = max(len(prompts), TEXTS if names else 1)
-    session = load_session(model, engine=EngineOptions(running, None, speculate), whole_context=bool(names))
-    return record(session, prompts, against=names, fingerprint=fingerprint, speculate=speculate, **options)
+    engine = EngineOptions(running, None, speculate)
+    session = load_session(model, engine=engine, whole_context=bool(names), keep_queries=layers)
+    return record(
+        session, prompts, against=names, attention=layers, fingerprint=fingerprint, speculate=speculate, **options
+    )
+
+
+def _layers(text: str | None) -> list[int] | Literal["all"]:
+    if text is None or text == "all":
+        return [] if text is None else "all"
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--attention must be layer numbers with commas between, or 'all', not {text!r}") from None
 
 
 def _lines(trace: Trace, step: int | None) -> Iterator[str]:

@@ -31,6 +31,13 @@ class Model(Protocol):
         """Runs one step without the head and returns normalised hidden states [R, D] (a new array)."""
         ...
 
+    def queries(self, layer: int) -> Float32:
+        """Queries [R + B, H * E] of the last step's kept rows in a layer, as they met the keys (a new array).
+
+        Raises ``UsageError`` if the model was not loaded to keep them.
+        """
+        ...
+
     def head(self, hidden: Float32) -> Float32:
         """Logits [r, V] of hidden states [r, D]: ``forward`` is ``head(hidden(step))``, bit for bit."""
         ...

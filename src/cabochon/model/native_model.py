@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -29,11 +29,20 @@ class NativeModel:
     time: a call while another thread's is running raises ``RunError``.
     """
 
-    def __init__(self, config: GemmaConfig, store: KVStore, program: _native.Program, *, max_head_rows: int) -> None:
+    def __init__(
+        self,
+        config: GemmaConfig,
+        store: KVStore,
+        program: _native.Program,
+        *,
+        max_head_rows: int,
+        query_values: Mapping[int, int],
+    ) -> None:
         self.config = config
         self.store = store
         self._program = program
         self._max_head_rows = max_head_rows
+        self._query_values = query_values
 
     @property
     def isa(self) -> str:
@@ -98,6 +107,15 @@ class NativeModel:
             raise RunError(f"head: {error}") from None
         return self._program.logits(len(hidden))
 
+    def queries(self, layer: int) -> Float32:
+        """Queries [R + B, H * E] of the last step's kept rows in a layer, normed, turned and scaled (a new array).
+
+        Raises ``UsageError`` if the model was not built to keep them.
+        """
+        if layer not in self._query_values:
+            raise UsageError(f"queries of layer {layer} are not kept; load the model with keep_queries")
+        return self._program.kept(self._query_values[layer]).copy()
+
     def _bests(self) -> tuple[BestId, ...]:
         return tuple(BestId(token_id) for token_id in self._program.bests())
 
@@ -138,14 +156,16 @@ def build_native_model(
     isa: str | None = None,
     max_rows: int = 512,
     max_logit_rows: int = 8,
+    keep_queries: Collection[int] = (),
     release: Callable[[RawTensor], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> NativeModel:
     """A model that reads and writes ``store``, its weights repacked from ``tensors`` (by our names).
 
     ``threads`` and ``isa`` as in ``ops/machine.py``. ``max_rows`` is the most rows of a step and ``max_logit_rows`` of
-    one run of the head: memory for both is reserved now. ``release`` is told of each part of a tensor that has been
-    copied, so that its source can leave memory; ``progress`` of (bytes done, bytes in all).
+    one run of the head: memory for both is reserved now. Of the layers ``keep_queries`` there are ``queries`` after
+    each step. ``release`` is told of each part of a tensor that has been copied, so that its source can leave memory;
+    ``progress`` of (bytes done, bytes in all).
 
     Raises:
         UsageError: threads, instruction set or sizes cannot be.
@@ -155,7 +175,7 @@ def build_native_model(
     if max_rows < 1 or max_logit_rows < 1:
         raise UsageError("max_rows and max_logit_rows must be at least 1")
     machine = open_machine(threads, isa)
-    ops = NativeOps()
+    ops = NativeOps(keep_queries)
     try:
         handles = _load_weights(config, tensors, machine, ops, release, progress)
         weights = gather_weights(config, handles.__getitem__)
@@ -174,7 +194,7 @@ def build_native_model(
     except MemoryError:
         size = sum(tensor.data.nbytes for tensor in tensors.values())
         raise RunError(f"no memory for {size / 2**20:,.0f} MiB of weights and {max_rows} rows of activations") from None
-    return NativeModel(config, store, program, max_head_rows=max_logit_rows)
+    return NativeModel(config, store, program, max_head_rows=max_logit_rows, query_values=ops.query_values)
 
 
 def _load_weights(

@@ -5,7 +5,7 @@ The reference that the native backend is compared with, and the way to a GPU. Py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,15 @@ class TorchModel:
             states = gemma.hidden_states(self._ops, self.config, self.store.layout, self._weights, on_device)
             return self._ops.array(states)
 
+    def queries(self, layer: int) -> Float32:
+        """Queries [R, H * E] of the last step's kept rows in a layer, normed, turned and scaled (a new array).
+
+        Raises ``UsageError`` if the model was not built to keep them.
+        """
+        if layer not in self._ops.queries:
+            raise UsageError(f"queries of layer {layer} are not kept; load the model with keep_queries")
+        return self._ops.array(self._ops.queries[layer])
+
     def head(self, hidden: Float32) -> Float32:
         """Logits [r, V] of hidden states [r, D] (a new array)."""
         with self._ops.running():
@@ -84,12 +93,14 @@ def build_torch_model(
     *,
     device: str = "cpu",
     threads: int | None = None,
+    keep_queries: Collection[int] = (),
 ) -> TorchModel:
     """A model on ``device``, with every weight in float32.
 
     ``weight`` gives a tensor by our name (``model/tensors.py``), dequantised; it is called once for each. On the CPU
     the model reads and writes ``store`` itself; on another device its keys and values live there and ``store`` only
-    tells their shapes. ``threads`` is for the CPU; None leaves PyTorch's own number.
+    tells their shapes. ``threads`` is for the CPU; None leaves PyTorch's own number. Of the layers ``keep_queries``
+    there are ``queries`` after each step.
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
@@ -108,5 +119,5 @@ def build_torch_model(
         TorchKV.of(layer.keys, layer.values, layer.key_scales, layer.value_scales, INT8_BLOCK, device)
         for layer in store.layers
     ]
-    ops = TorchOps(kv, device, threads)
+    ops = TorchOps(kv, device, threads, keep_queries)
     return TorchModel(config, store, ops, gather_weights(config, lambda name: ops.tensor(weight(name))))

@@ -7,7 +7,7 @@ down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -74,7 +74,12 @@ class _Recorded:
 class NativeOps:
     """``Ops`` that records. Weights come first (``matrix``, ``gain``); the step is not looked at and may be None."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_queries: Collection[int] = ()) -> None:
+        """Of the layers ``keep_queries`` the program still has the kept rows' queries after a step."""
+        self._keep_queries = frozenset(keep_queries)
+        self._queries: dict[int, Value] = {}
+        self.query_values: dict[int, int] = {}
+        """By layer: the program's number of what holds its queries, once there is a program."""
         self._matrices: list[_native.Weight] = []
         self._gains: list[Float32] = []
         self._ropes: dict[tuple[Rope, int], int] = {}
@@ -149,6 +154,8 @@ class NativeOps:
 
     def attend(self, step: None, q: Value, shape: AttentionShape, softcap: float | None) -> Value:
         """Softmax attention of each row over the keys it sees: [T, H * E]."""
+        if shape.layer in self._keep_queries:
+            self._queries[shape.layer] = q if q.rows is Rows.KEPT else self.keep_logit_rows(step, q)
         out = self._like(q)
         return self._record(
             out, (q,), lambda program, at: program.attend(at[out], at[q], shape.layer, shape.heads, softcap or 0.0)
@@ -189,7 +196,7 @@ class NativeOps:
 
         Raises ``UnsupportedError`` if the parts do not fit each other (a size that the kernels do not do, say).
         """
-        body, columns = self._places((Rows.STEP, Rows.KEPT), {hidden})
+        body, columns = self._places((Rows.STEP, Rows.KEPT), {hidden, *self._queries.values()})
         head, head_columns = self._places((Rows.HEAD,), {head_input, logits})
         try:
             program = _native.Program(machine, max_rows, max_head_rows, columns, head_columns, two_terms)
@@ -205,6 +212,7 @@ class NativeOps:
             for instruction in self._recorded:
                 instruction.write(program, at)
             program.finish(at[hidden], at[head_input], at[logits])
+            self.query_values = {layer: at[value] for layer, value in self._queries.items()}
         except ValueError as error:
             raise UnsupportedError(f"the native backend cannot run this model ({error})") from None
         return program

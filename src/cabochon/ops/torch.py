@@ -6,7 +6,7 @@ and ``docs/arithmetic.md``; here sums are in PyTorch's order, so results agree t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,8 +44,20 @@ class TorchStep:
 class TorchOps:
     """``Ops`` over tensors: values and weights are float32 tensors, the step is a ``TorchStep``."""
 
-    def __init__(self, kv: Sequence[TorchKV], device: str = "cpu", threads: int | None = None) -> None:
-        """``kv`` has one entry per layer. ``threads`` is for the CPU; None leaves PyTorch's own number."""
+    def __init__(
+        self,
+        kv: Sequence[TorchKV],
+        device: str = "cpu",
+        threads: int | None = None,
+        keep_queries: Collection[int] = (),
+    ) -> None:
+        """``kv`` has one entry per layer. ``threads`` is for the CPU; None leaves PyTorch's own number.
+
+        Of the layers ``keep_queries`` there are ``queries`` after each step.
+        """
+        self._keep_queries = frozenset(keep_queries)
+        self.queries: dict[int, Tensor] = {}
+        """By layer: [R, H * E] of the rows whose logits were wanted, as they met the keys."""
         self._kv = tuple(kv)
         self._device = device
         self._threads = threads
@@ -135,6 +147,8 @@ class TorchOps:
         rows = step.rows_of(q)  # [T]; [R] where only rows with logits are left
         first, last = step.first_key[shape.group, rows], step.last_key[shape.group, rows]  # [T], [T]
         sequences = step.sequences[rows]  # [T]
+        if shape.layer in self._keep_queries:
+            self.queries[shape.layer] = q if len(q) == len(step.logit_rows) else q[step.logit_rows]
         G, E = shape.kv_heads, shape.head_dim
         q = q.view(len(q), G, shape.heads // G, E)  # [T, G, H/G, E]: query head h reads key/value head h // (H/G)
         mixed = torch.empty_like(q)  # [T, G, H/G, E]

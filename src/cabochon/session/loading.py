@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from cabochon.model.native_model import build_native_model
 from cabochon.model.torch_model import build_torch_model
 from cabochon.ops.cpus import MAX_THREADS
 from cabochon.sampling.defaults import sampling_from_gguf
-from cabochon.sampling.params import true_or_false, whole_number
+from cabochon.sampling.params import listed, true_or_false, whole_number
 from cabochon.session.meanwhile import Meanwhile
 from cabochon.session.session import Session
 from cabochon.text.tokenizer import Tokenizer
@@ -65,6 +65,7 @@ def load(
     prefix_cache: bool = True,
     speculate: int = 0,
     whole_context: bool = False,
+    keep_queries: Iterable[int] | Literal["all"] = (),
     progress: Progress | None = None,
 ) -> Session:
     """Opens a model: a GGUF file, a directory with one, or ``demo`` for the packaged Gemma 3 270M.
@@ -78,6 +79,7 @@ def load(
     ``prefix_cache`` texts that begin alike share what is stored of their beginning. ``speculate`` is the most tokens of
     a text that are guessed from its own words and tried in one step: the same text, sooner where it repeats.
     ``whole_context`` makes room for steps of as many rows as the context has tokens, which ``verify`` needs.
+    Of the layers ``keep_queries``, or ``all``, the model keeps each step's queries, for traces that tell attention.
     ``progress`` is told (done, in all) while work is under way that may take long.
 
     Raises:
@@ -122,10 +124,13 @@ def load(
         kv_memory=kv_memory,
     )
     store = _store(layout, plan, kv_type)
+    kept = _layers("keep_queries", keep_queries, checkpoint.config.layers)
     build: Callable[[Checkpoint, KVStore], Model] = (
-        partial(_torch_model, threads=threads)
+        partial(_torch_model, threads=threads, keep_queries=kept)
         if backend == "torch"
-        else partial(_native_model, threads=threads, activations=activations, rows=rows, progress=progress)
+        else partial(
+            _native_model, threads=threads, activations=activations, rows=rows, keep_queries=kept, progress=progress
+        )
     )
     # Both are native work for the most part; together they end sooner.
     with Meanwhile(lambda: Tokenizer(vocabulary)) as tokenizer:
@@ -149,6 +154,15 @@ def load(
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+
+
+def _layers(name: str, layers: Iterable[int] | Literal["all"], count: int) -> frozenset[int]:
+    if layers == "all":
+        return frozenset(range(count))
+    return frozenset(
+        whole_number(f"{name}: layer", layer, at_least=0, at_most=count - 1)
+        for layer in listed(name, layers, "layer numbers")
+    )
 
 
 def _context(config: GemmaConfig, asked: int | None) -> int:
@@ -185,6 +199,7 @@ def _native_model(
     threads: int | None,
     activations: Activations,
     rows: int,
+    keep_queries: frozenset[int],
     progress: Progress | None,
 ) -> Model:
     return build_native_model(
@@ -195,12 +210,17 @@ def _native_model(
         activations=activations,
         max_rows=rows,
         max_logit_rows=LOGIT_ROWS,
+        keep_queries=keep_queries,
         release=checkpoint.mapped.release,
         progress=progress,
     )
 
 
-def _torch_model(checkpoint: Checkpoint, store: KVStore, *, threads: int | None) -> Model:
+def _torch_model(checkpoint: Checkpoint, store: KVStore, *, threads: int | None, keep_queries: frozenset[int]) -> Model:
     return build_torch_model(
-        checkpoint.config, lambda name: dequantize(checkpoint.tensors[name]), store, threads=threads
+        checkpoint.config,
+        lambda name: dequantize(checkpoint.tensors[name]),
+        store,
+        threads=threads,
+        keep_queries=keep_queries,
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cabochon.errors import UsageError
 from cabochon.kvcache.groups import KVGroup
 from cabochon.kvcache.pages import plan_pages
 from cabochon.kvcache.store import KVStore
@@ -80,6 +81,10 @@ class FakeModel:
             out[:_WORDS] = _words(_digest(seen))
             out[_WORDS] = step.positions[row] + 1
         return hidden
+
+    def queries(self, layer: int) -> Float32:
+        """There are none."""
+        raise UsageError(f"queries of layer {layer} are not kept: this model has none")
 
     def head(self, hidden: Float32) -> Float32:
         """Logits [r, V] of hidden states [r, D]."""

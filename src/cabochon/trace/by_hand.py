@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cabochon.engine.batch import SequenceRows, build_step
 from cabochon.kvcache.pages import PageTable
-from cabochon.kvcache.store import INT8_BLOCK, KVStore
+from cabochon.kvcache.store import KVStore
+from cabochon.trace.stored import Stored, stored
 from cabochon.types import PAGE, Float32, StepInput
 
 _NAN_BYTE = 0xFF
@@ -72,8 +74,8 @@ def first_difference(mine: PagedText, right: PagedText, keys: int, tolerance: fl
     """
     for layer, group in enumerate(mine.store.layout.group_of):
         differ = [
-            _differing(_stored(mine, layer, group, keys, what), _stored(right, layer, group, keys, what), tolerance)
-            for what in ("keys", "values")
+            _differing(_of(mine, layer, group, keys, what), _of(right, layer, group, keys, what), tolerance)
+            for what in get_args(Stored)
         ]
         if any(d.any() for d in differ):
             names = [name for name, d in zip(("key", "value"), differ, strict=True) if d.any()]
@@ -81,25 +83,8 @@ def first_difference(mine: PagedText, right: PagedText, keys: int, tolerance: fl
     return None
 
 
-def _stored(text: PagedText, layer: int, group: int, keys: int, what: str) -> Float32:
-    """[keys, G, E] as they are stored, widened to binary32."""
-    pages = text.tables[group].entries
-    kv, store = text.store.layers[layer], text.store
-    array, scales = (kv.keys, kv.key_scales) if what == "keys" else (kv.values, kv.value_scales)
-    values = _widened(array[pages], None if scales is None else scales[pages], store.kv_type, by_dim=what == "keys")
-    out = values.transpose(0, 3, 1, 2) if what == "keys" else values.transpose(0, 2, 1, 3)
-    return out.reshape(-1, *out.shape[2:])[:keys]
-
-
-def _widened(stored: NDArray[np.generic], scales: Float32 | None, kv_type: str, *, by_dim: bool) -> Float32:
-    if kv_type == "bf16":
-        return (stored.astype(np.uint32) << 16).view(np.float32)
-    values = stored.astype(np.float32)
-    if scales is not None:
-        axis = 2 if by_dim else 3
-        blocks = np.repeat(scales, INT8_BLOCK, axis=axis)
-        values *= blocks[:, :, : values.shape[2]] if by_dim else blocks[..., : values.shape[3]]
-    return values
+def _of(text: PagedText, layer: int, group: int, keys: int, what: Stored) -> Float32:
+    return stored(text.store, layer, text.tables[group].entries, what)[:keys]
 
 
 def _differing(mine: Float32, right: Float32, tolerance: float) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from cabochon.errors import UsageError
 from cabochon.trace.check import faults
 from cabochon.trace.runs import values_of
-from cabochon.trace.trace import ChoiceMade, Costs, LayerGroup, Runs, Share, Step, Trace
+from cabochon.trace.trace import AttentionRow, ChoiceMade, Costs, LayerGroup, Runs, Share, Step, Trace
 
 SHOWN = 8
 """Ids and texts of a prompt, at most, in a line."""
@@ -22,6 +22,9 @@ class Explainer:
         self._pieces = trace.pieces
         self._several = len(trace.header.prompts) > 1
         self._following = _following(trace.steps)
+        self._ids = [
+            (*prompt.ids, *end.token_ids) for prompt, end in zip(trace.header.prompts, trace.end.sequences, strict=True)
+        ]
 
     def head(self) -> Iterator[str]:
         """The model and what was asked for."""
@@ -122,7 +125,7 @@ class Explainer:
         gone = self._let_go(step, share)
         yield f"  let go   {gone.removeprefix('; lets go ') if gone else 'nothing'}"
         for row in share.attention:
-            yield from self._attention(row.layer, row.first_key, row.weights)
+            yield from self._attention(share.sequence, row)
         for choice in share.choices:
             yield f"  choice   {self._funnel(choice)}"
             yield from self._candidates(choice)
@@ -185,11 +188,15 @@ class Explainer:
             probability = "" if c.removed[n] else f"{c.probabilities[n]:.4f}"
             yield f"         {mark}{values}{probability:>13}  {c.removed[n]:11}  {self._piece(token)} ({token})"
 
-    def _attention(self, layer: int, first: int, weights: Sequence[Sequence[float]]) -> Iterator[str]:
-        for head, row in enumerate(weights):
-            best = sorted(range(len(row)), key=lambda key: -row[key])[:SHOWN]
-            looks = ", ".join(f"{first + key}: {row[key]:.3f}" for key in best)
-            yield f"  layer {layer:<2} head {head} looks at {looks}"
+    def _attention(self, sequence: int, row: AttentionRow) -> Iterator[str]:
+        """The keys that each head looks at most."""
+        ids = self._ids[sequence]
+        for head, weights in enumerate(row.weights):
+            best = sorted(range(len(weights)), key=lambda key: -weights[key])[:SHOWN]
+            looks = ", ".join(
+                f"{row.first_key + key} {self._piece(ids[row.first_key + key])} {weights[key]:.3f}" for key in best
+            )
+            yield f"  layer {row.layer:<2} head {head} of position {row.position} looks at {looks}"
 
     def _piece(self, token_id: int) -> str:
         return _quoted(self._pieces.get(token_id, "?"))

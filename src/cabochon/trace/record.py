@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from cabochon.model.native_model import NativeModel
 from cabochon.session.session import Session
 from cabochon.text.detokenizer import Detokenizer
 from cabochon.trace.against import Outcome, compare, variants_of
+from cabochon.trace.attention import attention_of
 from cabochon.trace.choices import LISTED
 from cabochon.trace.costs import Cost, cost_of, counted, position_bytes, recomputing
 from cabochon.trace.recorder import Recorded, Recorder
@@ -50,6 +51,7 @@ def record(
     prompts: Sequence[str | Sequence[int]],
     *,
     against: Iterable[str] = (),
+    attention: Iterable[int] | Literal["all"] = (),
     fingerprint: bool = False,
     speculate: int = 0,
     **options: Any,
@@ -57,7 +59,9 @@ def record(
     """Generates from all ``prompts`` together and writes every step down; options are those of ``Session.request``.
 
     ``against`` names variants (``variants.py``) that are then run beside the first prompt; the session must be one that
-    ``compare`` can use. With ``fingerprint`` the header has the model's, for which its file is read once more.
+    ``compare`` can use. ``attention`` names layers, or ``all``, whose attention weights are recorded; the session must
+    have been loaded with ``keep_queries`` for them. With ``fingerprint`` the header has the model's, for which its file
+    is read once more.
 
     Raises ``UsageError`` if there is no prompt, the session is busy, or a variant is unknown, and whatever ``generate``
     raises.
@@ -70,6 +74,9 @@ def record(
     requests = [session.request(prompt, **options) for prompt in prompts]
     pieces = {i: session.tokenizer.piece(i) for request in requests for i in request.prompt}
     model, recorder = session.model, recorder_of(session, pieces)
+    layers = range(model.config.layers) if attention == "all" else sorted(set(attention))
+    if layers:
+        recorder.attention_of = lambda step: attention_of(model, step, layers)
     engine = session.new_engine(recorder, max_running=len(requests), speculate=speculate)
     before, start = counted(model), time.perf_counter()
     states = _run(engine, requests, recorder)
@@ -90,7 +97,7 @@ def record(
 
 
 def recorder_of(session: Session, named: Iterable[int] = (), listed: int = LISTED) -> Recorder:
-    """A recorder for an engine of the session; its ``sequences`` are yet to be given. ``named`` ids have names already."""
+    """A recorder for an engine of the session; its ``sequences`` are yet to be given. ``named`` ids have names."""
     model = session.model
     return Recorder(
         sequences={},

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from msgspec.structs import replace
 
 from cabochon.events import Choice, SequencePlan, StepPlan, StepRecord
 from cabochon.trace.choices import FEW, LISTED, Glance, choice_made, glance
 from cabochon.trace.runs import runs_of
-from cabochon.trace.trace import ChoiceMade, Costs, Runs, Share, Step
+from cabochon.trace.trace import AttentionRow, ChoiceMade, Costs, Runs, Share, Step
 from cabochon.types import PAGE, Int32, LogitRow, StepInput
 
 
@@ -30,6 +33,8 @@ class _Taken:
     plan: StepPlan
     step: StepInput
     choices: tuple[tuple[Glance | ChoiceMade, ...], ...]
+    attention: tuple[tuple[AttentionRow, ...], ...]
+    """Of each sequence's rows that chose."""
     seconds: float
 
 
@@ -47,19 +52,24 @@ class Recorder:
     """The name of an id."""
     listed: int = LISTED
     """Candidates of each choice."""
+    attention_of: Callable[[StepInput], tuple[tuple[AttentionRow, ...], ...]] | None = None
+    """Of each row whose logits were wanted; None where nobody asks."""
     named: set[int] = field(default_factory=set)
     """Ids that the trace has named already."""
     _taken: list[_Taken] = field(default_factory=list)
 
     def __call__(self, record: StepRecord) -> None:
         """Keeps a step."""
-        logits, taken = record.logits.rows(), []
+        logits, taken, looks = record.logits.rows(), [], []
+        attention = iter(() if self.attention_of is None else self.attention_of(record.step))
         for plan, choices in zip(record.plan.sequences, record.choices, strict=True):
             rows = [next(logits) for _ in range(plan.logits)]
             # Rows after the first wrong guess chose nothing.
             pairs = enumerate(zip(choices, rows, strict=False))
             taken.append(tuple(self._looked_at(choice, row, plan, n) for n, (choice, row) in pairs))
-        self._taken.append(_Taken(record.plan, record.step, tuple(taken), record.seconds))
+            of_rows = list(islice(attention, plan.logits))[: len(choices)]
+            looks.append(tuple(chain.from_iterable(of_rows)))
+        self._taken.append(_Taken(record.plan, record.step, tuple(taken), tuple(looks), record.seconds))
 
     def steps(self) -> Iterator[Step]:
         """What was kept, as parts of a trace; texts and ends of the choices are blank. Once."""
@@ -68,7 +78,8 @@ class Recorder:
             for index, (plan, seen) in enumerate(zip(taken.plan.sequences, taken.choices, strict=True)):
                 choices = tuple(self._made(choice, plan, n) for n, choice in enumerate(seen))
                 rows = slice(row, row + plan.rows)
-                shares.append(_share(taken.step, index, rows, plan, self.sequences[plan.request], choices))
+                share = _share(taken.step, index, rows, plan, self.sequences[plan.request], choices)
+                shares.append(replace(share, attention=taken.attention[index]))
                 row += plan.rows
             cost, pieces = self.cost_of(taken.step), self._new_pieces(shares)
             yield Step(number, tuple(shares), cost, round(taken.seconds, 6), pieces)

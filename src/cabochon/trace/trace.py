@@ -165,6 +165,8 @@ class AttentionRow(Part, frozen=True):
     """How the row that a token was chosen from looked back, in one layer."""
 
     layer: int
+    position: int
+    """Of the row."""
     first_key: int
     weights: tuple[tuple[float, ...], ...]
     """[H, keys] of each query head; each sums to 1."""
