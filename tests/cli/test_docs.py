@@ -25,8 +25,13 @@ def test_every_option_is_explained() -> None:
     assert not [row for row in rows if "None" in row or "UNSET" in row or "|  |" in row.removesuffix("|  |")]
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", (DOCS / "together.md").read_text(), re.DOTALL))
-def test_the_examples_of_many_generations_run(code: str, tiny: Path) -> None:
+def examples(*pages: str) -> list[str]:
+    """The Python blocks of some pages of ``docs/``."""
+    return [code for page in pages for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)]
+
+
+@pytest.mark.parametrize("code", examples("together.md", "tracing.md"))
+def test_the_examples_run(code: str, tiny: Path) -> None:
     with cabochon.load(tiny, max_running=2) as model:
-        exec(compile(code, "together.md", "exec"), {"model": model})
+        exec(compile(code, "example", "exec"), {"model": model})
         assert model.idle
