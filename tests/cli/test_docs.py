@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Run
 
 import cabochon
 
@@ -28,6 +30,19 @@ def test_every_option_is_explained() -> None:
 def examples(*pages: str) -> list[str]:
     """The Python blocks of some pages of ``docs/``."""
     return [code for page in pages for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)]
+
+
+def test_the_commands_about_traces_run_one_after_the_other(
+    run: Run, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```sh\n(.*?)```", (DOCS / "tracing.md").read_text(), re.DOTALL)
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert [line[:2] for line in lines] == [["cabochon", "trace"]] * len(lines)
+    for line in lines:
+        # The tiny model has fewer layers than those of the example.
+        words = ["1,2" if word == "5,11" else word for word in line[1:]]
+        assert run(*words, "--model", tiny, "--context", "128").code == 0, line
 
 
 @pytest.mark.parametrize("code", examples("together.md", "tracing.md"))
