@@ -21,7 +21,7 @@ def test_it_holds_the_sources_and_nothing_else(tmp_path: Path) -> None:
         str(path.relative_to(ROOT))
         for folder in ("src", "native")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".typed", ".cpp", ".h", ".inl")
+        if path.suffix in (".py", ".pyi", ".typed", ".cpp", ".h", ".inl", ".html", ".css", ".js")
     }
     assert len(code) > 100
     documents = {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "pyproject.toml"}
