@@ -1,0 +1,109 @@
+/** Play, pause, step and scrub; what kind of step each is can be seen along the bar. */
+
+import { count, go, h } from "cabochon/dom.js";
+
+/** Milliseconds a step is shown while the run plays. */
+const SPEEDS = { slow: 1200, steady: 500, fast: 120 };
+
+export function mount(element, run) {
+  let timer = null;
+  let view = null;
+  const play = h("button", { type: "button", id: "play", onclick: () => (timer === null ? start() : stop()) }, "Play");
+  const back = h("button", { type: "button", "aria-label": "one step back", onclick: () => go(element, { step: view.step - 1 }) }, "‹");
+  const on = h("button", { type: "button", "aria-label": "one step on", onclick: () => go(element, { step: view.step + 1 }) }, "›");
+  const scrub = h("input", {
+    type: "range",
+    id: "scrub",
+    min: 0,
+    step: 1,
+    value: 0,
+    "aria-label": "step",
+    oninput: (event) => go(element, { step: Number(event.target.value) }),
+  });
+  const speed = h("select", { "aria-label": "speed" }, ...Object.keys(SPEEDS).map((name) => h("option", { value: name }, name)));
+  speed.value = "steady";
+  const place = h("span", { id: "place", class: "numbers" });
+  const marks = h("canvas", { class: "marks", "aria-hidden": "true" });
+  element.append(
+    h("div", { class: "controls" }, back, play, on, speed, place),
+    h("div", { class: "bar" }, scrub, marks),
+    h("p", { class: "legend quiet" }, key("prefill"), key("decode"), key("guessed"), key("let-go", "pages let go")),
+  );
+  new ResizeObserver(() => view && draw()).observe(element);
+
+  function key(kind, word = kind) {
+    return h("span", { class: "key" }, h("i", { "data-mark": kind }), word);
+  }
+
+  function start() {
+    if (view.step === view.way.steps.length - 1) go(element, { step: 0 });
+    play.textContent = "Pause";
+    timer = setInterval(() => {
+      if (!element.isConnected || view.step === view.way.steps.length - 1) stop();
+      else go(element, { step: view.step + 1 });
+    }, SPEEDS[speed.value]);
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    play.textContent = "Play";
+  }
+
+  speed.addEventListener("change", () => {
+    if (timer === null) return;
+    stop();
+    start();
+  });
+
+  /** One stroke for each step, or one for several where there are more steps than pixels. */
+  function draw() {
+    const { way } = view;
+    const scale = devicePixelRatio;
+    const [width, height] = [marks.clientWidth, marks.clientHeight];
+    marks.width = Math.round(width * scale);
+    marks.height = Math.round(height * scale);
+    const style = getComputedStyle(element);
+    const ink = Object.fromEntries(
+      ["prefill", "decode", "guessed", "let-go"].map((kind) => [kind, style.getPropertyValue(`--mark-${kind}`).trim()]),
+    );
+    const pen = marks.getContext("2d");
+    pen.scale(scale, scale);
+    const each = width / way.steps.length;
+    way.steps.forEach((step, t) => {
+      const x = t * each;
+      const wide = Math.max(each - (each > 3 ? 1 : 0), 0.5);
+      const prefill = step.shares.some((share) => share.phase === "prefill");
+      const guessed = step.shares.some((share) => share.guesses > 0);
+      pen.fillStyle = ink[prefill ? "prefill" : guessed ? "guessed" : "decode"];
+      pen.fillRect(x, prefill ? 0 : height * 0.4, wide, prefill ? height : height * 0.6);
+      if (letsGo(way, t)) {
+        pen.fillStyle = ink["let-go"];
+        pen.fillRect(x, 0, Math.max(wide, 1.5), height * 0.3);
+      }
+    });
+  }
+
+  function show(next) {
+    const other = view === null || view.way !== next.way;
+    view = next;
+    scrub.max = view.way.steps.length - 1;
+    scrub.value = view.step;
+    scrub.setAttribute("aria-valuetext", `step ${view.step} of ${view.way.steps.length - 1}`);
+    place.textContent = `step ${count(view.step)} of ${count(view.way.steps.length - 1)}`;
+    if (other) {
+      if (timer !== null) stop();
+      draw();
+    }
+    // The theme may have turned.
+    else if (marks.dataset.theme !== document.documentElement.dataset.theme) draw();
+    marks.dataset.theme = document.documentElement.dataset.theme ?? "";
+  }
+
+  return { show };
+}
+
+/** Whether a step finds pages gone that the one before it held. */
+function letsGo(way, t) {
+  return t > 0 && way.tracks.some((track) => track.heldFrom.some((held) => held[t] > held[t - 1]));
+}
