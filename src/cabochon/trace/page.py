@@ -3,9 +3,9 @@
 ``web/page.html`` is the frame. Four marks in it are filled:
 
 - ``<!-- policy -->``, before any script: what the page may do, so that nothing runs but its own modules.
-- ``<!-- style -->``: ``web/style.css``.
-- ``<!-- modules -->``: an import map by which ``cabochon/NAME.js`` is the file of that name in ``web``, as a data URL. A
-  page opened from a file may not import its neighbours, but may import these.
+- ``<!-- style -->``: the style sheets in ``web``.
+- ``<!-- modules -->``: an import map by which ``cabochon/NAME.js`` is the file of that name in ``web``, as a data URL.
+  A page opened from a file may not import its neighbours, but may import these.
 - ``<!-- runs -->``: the traces as JSON, compressed and in base64, so that no text of theirs is ever read as HTML.
 """
 
@@ -52,7 +52,7 @@ def page(runs: Sequence[tuple[str, Trace]]) -> str:
     if not runs:
         raise UsageError("a page needs at least one recorded run")
     web = files("cabochon.trace") / "web"
-    style = (web / "style.css").read_text("utf-8")
+    style = "\n".join(file.read_text("utf-8") for file in _files(web, ".css"))
     filled = _filled(
         (web / "page.html").read_text("utf-8"),
         style=f"<style>\n{style}</style>",
@@ -70,8 +70,12 @@ def _filled(frame: str, **parts: str) -> str:
     return frame
 
 
+def _files(web: Traversable, ending: str) -> list[Traversable]:
+    return sorted((file for file in web.iterdir() if file.name.endswith(ending)), key=lambda file: file.name)
+
+
 def _import_map(web: Traversable) -> str:
-    modules = sorted((file for file in web.iterdir() if file.name.endswith(".js")), key=lambda file: file.name)
+    modules = _files(web, ".js")
     urls = {f"cabochon/{file.name}": f"data:text/javascript;base64,{_base64(file.read_bytes())}" for file in modules}
     return json.dumps({"imports": urls})
 
