@@ -119,11 +119,32 @@ def test_texts_of_a_file_do_nothing_to_a_terminal(run: Run, saved: Path) -> None
             "--attention must be layer numbers with commas between, or 'all', not 'x'",
         ),
         (("--load", "x.jsonl", "--attention", "1"), "--load shows a run that is over"),
+        (("--ids", "2", "--html", "no/such/x.html"), "--html 'no/such/x.html': there is no such folder"),
+        (("--ids", "2", "--demo-page", "x.html"), "--demo-page has runs of its own"),
         (("--ids", "2,x"), "--ids: 'x' is not a token id"),
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
     assert message in run("trace", *arguments).error_line(2)
+
+
+def test_a_trace_becomes_a_page(run: Run, tiny: Path, saved: Path, tmp_path: Path) -> None:
+    assert run("trace", "--load", saved, "--html", tmp_path / "again.html").code == 0
+    page = (tmp_path / "again.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert run(*ASK, "--model", tiny, "--html", tmp_path / "run.html").code == 0
+    assert len((tmp_path / "run.html").read_text()) > 100_000
+
+
+def test_the_page_of_three_runs(run: Run, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cabochon.trace.demo.LONG", "a b c")
+    monkeypatch.setattr("cabochon.cli.trace.page", lambda runs: "".join(f"{title}\n" for title, _ in runs))
+    assert run("trace", "--demo-page", tmp_path / "x.html", "--model", tiny, "--context", "128").code == 0
+    assert (tmp_path / "x.html").read_text().splitlines() == [
+        "A short text",
+        "Beyond the window",
+        "Three unequal prompts",
+    ]
 
 
 @pytest.mark.real_model

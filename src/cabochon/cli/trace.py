@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Literal
 
 import click
@@ -15,12 +16,15 @@ from cabochon.cli.loading import load_session
 from cabochon.cli.options import EngineOptions, ModelOptions, as_json, ignore_eos, model_options, whole
 from cabochon.cli.prompt import Prompt, read_prompt
 from cabochon.cli.sampling_options import SamplingOptions, sampling_options
-from cabochon.errors import UsageError
+from cabochon.errors import RunError, UsageError
+from cabochon.session import Session
 from cabochon.session.loading import MAX_GUESSES
 from cabochon.trace import file
 from cabochon.trace.against import TEXTS, variants_of
 from cabochon.trace.check import replay
+from cabochon.trace.demo import CONTEXT, demo_runs
 from cabochon.trace.explain import Explainer
+from cabochon.trace.page import page
 from cabochon.trace.record import record
 from cabochon.trace.trace import Trace
 from cabochon.trace.variants import VARIANTS
@@ -35,7 +39,8 @@ Examples:
   cabochon trace "The capital of France is" --step 3
   cabochon trace "Once upon a time" "Water" --temperature 0
   cabochon trace "The capital of France is" --against all --save run.jsonl
-  cabochon trace --load run.jsonl --step 0""",
+  cabochon trace --load run.jsonl --step 0
+  cabochon trace "The capital of France is" --against all --html run.html""",
 )
 @click.argument("texts", metavar="[PROMPT]...", nargs=-1)
 @click.option(
@@ -56,6 +61,12 @@ Examples:
     "--speculate", type=whole(0, MAX_GUESSES), default=0, show_default=True, metavar="N", help="As in generate."
 )
 @click.option("--save", metavar="FILE", help="Write the trace to a file, a JSON object on each line.")
+@click.option("--html", metavar="FILE", help="Write a page that shows the trace: one file, without a network.")
+@click.option(
+    "--demo-page",
+    metavar="FILE",
+    help="Write a page of three runs: a short one, one beyond the window, and unequal prompts. Takes some minutes.",
+)
 @click.option("--load", metavar="FILE", help="Show a saved trace; no model is needed. Its choices are made again.")
 @as_json
 @model_options
@@ -71,6 +82,8 @@ def command(
     attention: str | None,
     speculate: int,
     save: str | None,
+    html: str | None,
+    demo_page: str | None,
     load: str | None,
     as_json: bool,
     model: ModelOptions,
@@ -88,7 +101,13 @@ def command(
         *(read_prompt(None, path, None, None) for path in files),
         *(read_prompt(None, None, listed, None) for listed in ids),
     ]
-    check_place("--save", save)
+    for option, path in (("--save", save), ("--html", html), ("--demo-page", demo_page)):
+        check_place(option, path)
+    if demo_page is not None:
+        if prompts or load is not None:
+            raise UsageError("--demo-page has runs of its own; it takes no prompt and no --load")
+        _write_page(demo_page, list(demo_runs(_demo_session(model))))
+        return
     if load is not None:
         if prompts or against is not None or attention is not None or save is not None:
             raise UsageError("--load shows a run that is over; it takes no prompt, --against, --attention or --save")
@@ -101,6 +120,8 @@ def command(
         )
     if save is not None:
         file.save(trace, save)
+    if html is not None:
+        _write_page(html, [(_title(trace), trace)])
     if as_json:
         stdio.write(file.encoded(trace).decode())
         return
@@ -140,6 +161,25 @@ def _layers(text: str | None) -> list[int] | Literal["all"]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--attention must be layer numbers with commas between, or 'all', not {text!r}") from None
+
+
+def _demo_session(model: ModelOptions) -> Session:
+    engine = EngineOptions(TEXTS, None, 0)
+    return load_session(replace(model, context=model.context or CONTEXT), engine=engine, whole_context=True)
+
+
+def _write_page(path: str, runs: list[tuple[str, Trace]]) -> None:
+    try:
+        Path(path).write_text(page(runs), "utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _title(trace: Trace) -> str:
+    """What a page calls the run: the first words of its first prompt."""
+    ids, pieces = trace.header.prompts[0].ids, trace.header.pieces
+    words = "".join(pieces[i] for i in ids[:12] if not pieces[i].startswith("<"))
+    return " ".join(words.split())[:60] or "A run"
 
 
 def _lines(trace: Trace, step: int | None) -> Iterator[str]:
