@@ -21,7 +21,9 @@ def distribution(requirement: str) -> str:
 
 
 DEFAULT = {distribution(r) for r in PROJECT["dependencies"]}
+# An extra may name another one of ours.
 EXTRAS = {distribution(r) for extra, rs in PROJECT["optional-dependencies"].items() if extra != "dev" for r in rs}
+EXTRAS -= {"cabochon"}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
