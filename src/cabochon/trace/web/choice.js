@@ -121,7 +121,7 @@ export function mount(element, run) {
         h("th", { scope: "row" }, quoted(run.piece(c.ids[n]))),
         h("td", { class: "number quiet" }, `${c.ids[n]}`),
         ...columns.map(([, values]) => h("td", { class: "number" }, values[n].toFixed(3))),
-        h("td", { class: "number" }, c.removed[n] ? "–" : c.probabilities[n].toFixed(4)),
+        h("td", { class: "number probability" }, c.removed[n] ? "–" : c.probabilities[n].toFixed(4)),
         h("td", {}, c.removed[n] ? term(c.removed[n]) : c.ids[n] === choice.token ? "chosen" : ""),
       ),
     );
