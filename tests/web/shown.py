@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route
 
-ARGUMENTS = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+ARGUMENTS = ["--disable-gpu", *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
 """Chromium has no sandbox for root."""
 
 
@@ -27,12 +27,12 @@ class Shown:
     ) -> None:
         self.errors: list[str] = []
         self.asked_for: list[str] = []
-        self._context = browser.new_context(
+        context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion=motion
         )
-        self._context.route("**/*", self._route)
+        context.route("**/*", self._route)
         self._file = file.as_uri()
-        self.page: Page = self._context.new_page()
+        self.page: Page = context.new_page()
         self.page.set_default_timeout(10_000)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -42,7 +42,7 @@ class Shown:
 
     def close(self) -> None:
         """Raises ``AssertionError`` if anything went wrong while the page was open."""
-        self._context.close()
+        self.page.close()  # closing the context takes a second, and the browser does it in the end
         assert self.errors == []
         assert self.asked_for == [self._file]
 
