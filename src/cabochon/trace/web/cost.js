@@ -39,7 +39,7 @@ export function costOfRows(run, first, end) {
 }
 
 /** Sums up to and with each step: of the way itself, and of what it is held against. */
-function curves(way) {
+export function curves(way) {
   const { run } = way;
   const again = run.ways.find((other) => other.name === "no-cache");
   const own = [];

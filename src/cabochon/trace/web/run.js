@@ -80,7 +80,8 @@ class Track {
         this.heldFrom[g][t] = share.held_from[g];
       }
       if (share.choices.length > 0) {
-        this.lastLow[t] = lastOf(share.first_key[lastGroup]);
+        // Guesses want logits, too: the first row that does sees the oldest key.
+        this.lastLow[t] = valuesOf(share.first_key[lastGroup])[share.ids.length - share.guesses - 1];
         this.lastHigh[t] = lastOf(share.last_key[lastGroup]);
       }
     }
