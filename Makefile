@@ -103,7 +103,7 @@ verify-real: setup
 	$(BIN)/python benchmarks/verify_real.py
 
 verify-against: setup
-	$(BIN)/python benchmarks/verify_against.py
+	$(BIN)/python benchmarks/verify_against.py --save benchmarks/results/verify-against.json
 
 laws: setup
 	CABOCHON_LAW_CASES=$(CASES) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/laws/test_company_laws.py

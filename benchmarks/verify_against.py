@@ -1,6 +1,6 @@
 """The cached loop beside other ways to make its steps, on the real model: equals equal, controls broken, costs counted.
 
-    python benchmarks/verify_against.py [--model demo] [--quick]
+    python benchmarks/verify_against.py [--model demo] [--quick] [--save FILE]
 
 Runs ``cabochon verify --against all`` twice: with 32 prompt ids and 64 tokens, and with a text of 700 tokens, beyond
 the window of 512 (``--quick`` leaves that out; it takes a quarter of an hour). Wanted are the verdicts and first layers
@@ -13,6 +13,8 @@ import argparse
 import json
 import subprocess
 import sys
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 PROMPT_IDS = 32
@@ -52,8 +54,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="demo")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    wrong = []
+    wrong, reports = [], {}
     for tokens in (SHORT,) if options.quick else (SHORT, LONG):
         report = run(options.model, tokens)
         print(f"{PROMPT_IDS} prompt ids, {tokens} tokens:")
@@ -66,8 +69,11 @@ def main() -> None:
                 flush=True,
             )
         wrong += faults(report, tokens)
+        reports[str(PROMPT_IDS + tokens)] = {key: value for key, value in report.items() if key != "token_ids"}
     if wrong:
         raise SystemExit("NOT as it must be: " + "; ".join(wrong))
+    if options.save is not None:
+        options.save.write_text(json.dumps({"date": date.today().isoformat(), "texts": reports}, indent=2) + "\n")
     print("All as it must be; tokens run, pairs and bytes are those that the native core counted.")
 
 
