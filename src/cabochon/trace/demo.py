@@ -56,5 +56,5 @@ def demo_runs(session: Session) -> Iterator[tuple[str, Trace]]:
     """
     against = tuple(VARIANTS)
     yield "A short text", record(session, [SHORT], against=against, max_tokens=24, seed=1)
-    yield "Beyond the window", record(session, [LONG], against=against, max_tokens=32, seed=3, ignore_eos=True)
+    yield "Beyond the window", record(session, [LONG], against=against, max_tokens=48, seed=3, ignore_eos=True)
     yield "Three unequal prompts", record(session, BATCH, max_tokens=24, temperature=0)

@@ -160,8 +160,8 @@ export function mount(element, run) {
     const [layer, position] = cell;
     const { way, step, sequence } = view;
     const state = way.state(layer, position, step, sequence);
-    const token = way.texts[sequence][position];
-    const what = `layer ${layer}, position ${position}${token ? ` ${quoted(run.piece(token.id))}` : ""}: ${STATES[state]}`;
+    const id = way.texts[sequence][position];
+    const what = `layer ${layer}, position ${position}${id === undefined ? "" : ` ${quoted(run.piece(id))}`}: ${STATES[state]}`;
     if (state === NEVER) {
       told.textContent = what;
       return;

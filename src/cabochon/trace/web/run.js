@@ -98,13 +98,13 @@ export class Way {
     this.steps = data.steps;
     this.sequences = data.variant ? 1 : run.prompts.length;
     this.tracks = Array.from({ length: this.sequences }, (_, s) => new Track(this, run, s));
-    /** Tokens of each sequence as this way has them: the prompt and what was chosen, in order of positions. */
-    this.texts = run.prompts.slice(0, this.sequences).map((prompt) => prompt.ids.map((id) => ({ id, choice: null, step: -1 })));
+    /** Tokens of each sequence by position: the prompt, and what the cached run chose. Every variant is given these. */
+    this.texts = run.prompts.slice(0, this.sequences).map(({ ids }, s) => [...ids, ...run.end.sequences[s].token_ids]);
+    /** [sequence] of [position]: how this way chose for it, and in which step. */
+    this.chosen = this.texts.map(() => []);
     this.steps.forEach((step, t) => {
       for (const share of step.shares) {
-        for (const choice of share.choices) {
-          if (choice.ends !== "stop") this.texts[share.sequence][choice.position] = { id: choice.token, choice, step: t };
-        }
+        for (const choice of share.choices) this.chosen[share.sequence][choice.position] = { choice, step: t };
       }
     });
   }
@@ -115,6 +115,12 @@ export class Way {
     if (this.variant.verdict !== "broken") return this.variant.verdict;
     const at = this.variant.difference;
     return `broken: step ${this.variant.first_step}` + (at ? `, first at layer ${at.layer}` : "");
+  }
+
+  /** What the cached run has in place of a choice, if that is another token; else null. */
+  insteadOf(choice, sequence) {
+    const id = this.texts[sequence][choice.position];
+    return this.variant === null || id === undefined || id === choice.token ? null : id;
   }
 
   share(step, sequence) {
@@ -196,8 +202,8 @@ export class Way {
   /** The step that a token came into the model with, or was chosen by where it never went in. */
   stepOf(position, sequence) {
     const track = this.tracks[sequence];
-    const token = this.texts[sequence][position];
-    if (token && token.step >= 0) return token.step;
+    const chosen = this.chosen[sequence][position];
+    if (chosen) return chosen.step;
     for (let t = 0; t < this.steps.length; t++) {
       if (track.start[t] <= position && position < track.end[t]) return t;
     }

@@ -16,11 +16,17 @@ export function plain(run, { way, step, sequence }) {
     parts.push(
       choice.ends === "stop"
         ? "Then the model ends the text."
-        : `Chosen for position ${choice.position}: ${quoted(run.piece(choice.token))}.`,
+        : `Chosen for position ${choice.position}: ${chosenInWords(run, way, choice, sequence)}.`,
     );
   }
   if (share.choices.length === 0 && way.name === "cached") parts.push("Nothing is chosen yet: the prompt goes on.");
   return parts.join(" ");
+}
+
+/** The chosen token; of a variant that chose another one also what the cached run has there. */
+export function chosenInWords(run, way, choice, sequence) {
+  const instead = way.insteadOf(choice, sequence);
+  return quoted(run.piece(choice.token)) + (instead === null ? "" : `, where the cached run chose ${quoted(run.piece(instead))}`);
 }
 
 function goesIn(run, way, share, first, last) {

@@ -1,6 +1,7 @@
 /** The text as tokens on a reading line: what goes in is lit, what is chosen is framed, what comes later is faint. */
 
 import { go, h, interval, quoted } from "cabochon/dom.js";
+import { chosenInWords } from "cabochon/sentence.js";
 
 /** Spaces and line ends that a reader should still see. */
 function visible(piece) {
@@ -17,7 +18,7 @@ export function mount(element, run) {
   let lit = [];
 
   function chip(way, sequence, position) {
-    const { id } = way.texts[sequence][position];
+    const id = way.texts[sequence][position];
     const told = () => (info.textContent = describe(run, way, sequence, position));
     const piece = run.piece(id);
     return h(
@@ -42,11 +43,16 @@ export function mount(element, run) {
     chips = way.texts.map((text, sequence) => text.map((_, position) => chip(way, sequence, position)));
     lines.replaceChildren(
       ...chips.map((buttons, sequence) => {
-        const name = way.sequences > 1 ? h("span", { class: "sequence-name", "data-sequence": sequence }, `${sequence}`) : null;
+        const name = way.sequences > 1 ? focusButton(sequence) : null;
         return h("div", { class: "line", "data-sequence": sequence, role: "group", onkeydown: walk }, name, ...buttons);
       }),
     );
     for (const buttons of chips) if (buttons[0]) buttons[0].tabIndex = 0;
+  }
+
+  function focusButton(sequence) {
+    const label = `look at sequence ${sequence}`;
+    return h("button", { type: "button", class: "sequence-name", "aria-label": label, onclick: () => go(element, { sequence }) }, `${sequence}`);
   }
 
   /** Arrow keys walk along a line whose tokens are one stop of the tab key. */
@@ -77,27 +83,26 @@ export function mount(element, run) {
       buttons.forEach((button, position) => button.classList.toggle("later", position >= Math.max(known, run.prompts[s].ids.length)));
       if (share === null) return;
       for (let position = track.start[step]; position < track.end[step]; position++) light(buttons[position], "in");
-      for (const choice of share.choices) light(buttons[choice.position], "out");
+      for (const choice of share.choices) light(buttons[choice.position], way.insteadOf(choice, s) === null ? "out" : "other");
     });
     lines.querySelectorAll(".line").forEach((line, s) => line.classList.toggle("focused", s === sequence));
     const share = way.share(step, sequence);
     info.textContent = share
       ? `in at ${interval(way.tracks[sequence].start[step], way.tracks[sequence].end[step] - 1)}` +
-        share.choices.map((c) => `; chosen for ${c.position}: ${quoted(run.piece(c.token))}`).join("")
+        share.choices.map((choice) => `; chosen for ${choice.position}: ${chosenInWords(run, way, choice, sequence)}`).join("")
       : "this sequence has no rows in this step";
     const first = chips[sequence][way.tracks[sequence].start[step]];
     // Only the line itself scrolls, never the page.
     const box = lines.querySelectorAll(".line")[sequence];
-    if (first && box && box.scrollHeight > box.clientHeight) {
-      box.scrollTop = first.offsetTop - box.offsetTop - box.clientHeight / 2;
-    }
+    if (first && box) box.scrollTop = first.offsetTop - box.clientHeight / 2;
   }
 
   return { show };
 }
 
 function describe(run, way, sequence, position) {
-  const { id, choice } = way.texts[sequence][position];
-  const chosen = choice ? `, log-probability ${choice.logprob.toFixed(3)}` : ", given";
-  return `position ${position}: ${quoted(run.piece(id))}, id ${id}${chosen}`;
+  const id = way.texts[sequence][position];
+  const chosen = way.chosen[sequence][position];
+  const how = chosen === undefined ? ", given" : `, chosen in step ${chosen.step}, log-probability ${chosen.choice.logprob.toFixed(3)}`;
+  return `position ${position}: ${quoted(run.piece(id))}, id ${id}${how}`;
 }
