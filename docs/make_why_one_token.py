@@ -2,9 +2,10 @@
 
     python docs/make_why_one_token.py
 
-Both pages are texts with holes. After ``<!-- output: NAME -->`` stands what a command printed, and between ``<!-- NAME -->`` and
-``<!-- / -->`` a number. Commands are those that the page prints; their outputs are the same on every machine, since the bits are. Only the
-figures of 700 tokens, which take minutes, come from a file that ``make verify-against`` wrote.
+Both pages are texts with holes. After ``<!-- output: NAME -->`` stands what a command printed, and between
+``<!-- NAME -->`` and ``<!-- / -->`` a number. Commands are those that the page prints; their outputs are the same on
+every machine, since the bits are. Only the figures of 700 tokens, which take minutes, come from a file that
+``make verify-against`` wrote.
 """
 
 from __future__ import annotations

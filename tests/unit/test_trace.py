@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from cabochon.errors import TraceError, UsageError
 from cabochon.events import StepRecord
 from cabochon.testing.tiny import tiny_config, tiny_weights, write_tiny_gguf
 from cabochon.trace.check import faults, replay
+from cabochon.trace.explain import Explainer
 from cabochon.trace.file import decoded, encoded, load, save
 from cabochon.trace.record import record
 from cabochon.trace.runs import runs_of, values_of
@@ -350,6 +353,100 @@ def test_files_that_are_no_whole_trace_are_refused(
 ) -> None:
     with pytest.raises(TraceError, match=f"^x: .*{message}"):
         decoded(change(encoded(run).splitlines()), "x")
+
+
+def rewritten(trace: Trace, path: tuple[str | int, ...], value: Any) -> list[bytes]:
+    """The lines of a trace with one value changed, wherever it is: line, then keys and indices."""
+    lines = [msgspec.json.decode(line) for line in encoded(trace).splitlines()]
+    place: Any = lines
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return [msgspec.json.encode(line) for line in lines]
+
+
+SHARE = (SOMEWHERE + 1, "shares", 0)
+CHOICE = (*SHARE, "choices", 0)
+HUGE = 10**12
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        ((0, "prompts"), [], "no prompt"),
+        ((0, "prompts", 0, "ids"), [], "no prompt, or an empty one"),
+        ((0, "page"), 0, "no trace"),
+        ((0, "page"), HUGE, "no trace"),
+        ((0, "model", "groups", 0, "window"), HUGE, "no trace"),
+        ((0, "model", "layers"), HUGE, "not a division of its layers"),
+        ((0, "model", "groups"), [], "not a division of its layers"),
+        ((0, "model", "groups", 0, "layers"), [0, 1, 2], "not a division of its layers"),
+        ((0, "model", "groups", 0, "window"), 0, "damaged|no trace"),
+        ((-1, "sequences"), [], "3 prompts came to 0 ends"),
+        ((*SHARE[:1], "step"), 3, "not numbered"),
+        ((*SHARE[:1], "shares"), [], "rows are not those"),
+        ((*SHARE, "sequence"), 3, "no sequence 3"),
+        ((*SHARE, "sequence"), -1, "damaged"),
+        ((*SHARE, "ids"), [], "rows are not those"),
+        ((*SHARE, "guesses"), 1, "no rows but guesses"),
+        ((*SHARE, "slots"), [], "not everything is told of 2 groups"),
+        ((*SHARE, "held_from"), [0], "not everything is told of 2 groups"),
+        ((*SHARE, "positions"), [[0, 1, HUGE]], "not one for each of 1 rows"),
+        ((*SHARE, "positions"), [[0, 1, -1], [0, 1, 2]], "not one for each of 1 rows"),
+        ((*SHARE, "positions"), [[0, 2**70, 1]], "damaged|not one for each"),
+        ((*SHARE, "positions"), [], "not one for each of 1 rows"),
+        ((*SHARE, "positions"), [[HUGE, 0, 1]], "not one for each of 1 rows"),
+        ((*SHARE, "positions"), [[10**9, 0, 1]], "beyond the text"),
+        ((*SHARE, "slots", 0), [[-1, 0, 1]], "not one for each of 1 rows"),
+        ((*SHARE, "last_key", 0), [[10**9, 0, 1]], "beyond the text"),
+        ((*SHARE, "first_key", 0), [[90, 0, 1]], "less than nothing"),
+        ((*CHOICE, "candidates", "ids"), [], "not of one length"),
+        ((*CHOICE, "candidates", "removed"), [""], "not of one length"),
+        ((*CHOICE, "token"), 366, "is no candidate"),
+        ((*SHARE, "attention"), [{"layer": 9, "position": 1, "first_key": 0, "weights": [[1.0]] * 4}], "of layer 9"),
+        ((*SHARE, "attention"), [{"layer": 0, "position": 1, "first_key": HUGE, "weights": [[1.0]] * 4}], "beyond"),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_refused(
+    run: Trace, where: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    with pytest.raises(TraceError, match=f"^x: .*({message})"):
+        decoded(rewritten(run, where, value), "x")
+
+
+def test_a_slot_far_away_takes_no_memory(run: Trace) -> None:
+    """It is a sound number, so the trace opens; where it leads shows as a fault."""
+    trace = decoded(rewritten(run, (*SHARE, "slots", 0), [[2**31 - 2, 0, 1]]), "x")
+    assert any("another place" in fault for fault in faults(trace))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    line=st.sampled_from([0, 1, 3, 4, SOMEWHERE, -1]),
+    picks=st.lists(st.integers(0, 9), max_size=9),
+    value=st.sampled_from([0, 1, -1, HUGE, 2**70, 0.5, math.inf, "", "x", None, (), {}, ((0, 0, 1),), True]),
+)
+def test_whatever_is_changed_is_an_error_or_can_be_shown(run: Trace, line: int, picks: list[int], value: Any) -> None:
+    """``picks`` lead from the line to what is changed: a field or member each time, as far as there are any."""
+    lines: Any = [msgspec.json.decode(text) for text in encoded(run).splitlines()]
+    place, key = lines, line
+    for pick in picks:
+        inner = place[key]
+        if not isinstance(inner, dict | list) or not inner:
+            break
+        place, key = inner, (sorted(inner) if isinstance(inner, dict) else range(len(inner)))[pick % len(inner)]
+    place[key] = value
+    # Python's own writer, which spells out infinity: a file may hold that, too.
+    text = [json.dumps(part).encode() for part in lines]
+    try:
+        trace = decoded(text, "x")
+        list(faults(trace))
+        explainer = Explainer(trace)
+        shown = [*explainer.head(), *explainer.overview(), *explainer.details(0), *explainer.summary()]
+        replay(trace)
+    except TraceError:
+        return
+    assert shown
 
 
 def test_files_that_cannot_be_read_or_written(run: Trace, tmp_path: Path) -> None:

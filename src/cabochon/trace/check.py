@@ -84,16 +84,17 @@ def _slot_faults(trace: Trace) -> Iterator[str]:
     page = trace.header.page
     for group in range(len(trace.header.model.groups)):
         shares = [[(share, values_of(share.slots[group])) for share in step.shares] for step in trace.steps]
-        slots_used = max(int(slots.max()) for own in shares for _, slots in own) + 1
-        held = np.full((slots_used, 2), -1)  # of each slot: (sequence, key)
+        known = np.unique(np.concatenate([slots for own in shares for _, slots in own]))
+        held = np.full((len(known), 2), -1)  # of each of these slots: (sequence, key)
         slot_of = np.full((len(trace.header.prompts), sum(step.cost.tokens for step in trace.steps)), -1)
         for step, own in zip(trace.steps, shares, strict=True):
             for share, slots in own:
                 positions = values_of(share.positions)
                 if not np.array_equal(slots % page, positions % page):
                     yield f"step {step.step}: a position of sequence {share.sequence} has another place in its page"
-                held[slots] = np.stack((np.full_like(positions, share.sequence), positions), axis=1)
-                slot_of[share.sequence, positions] = slots
+                places = np.searchsorted(known, slots)
+                held[places] = np.stack((np.full_like(positions, share.sequence), positions), axis=1)
+                slot_of[share.sequence, positions] = places
             for share, _ in own:
                 keys = np.arange(values_of(share.first_key[group]).min(), values_of(share.last_key[group]).max() + 1)
                 found = held[slot_of[share.sequence, keys]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cabochon.errors import UsageError
 from cabochon.trace.check import faults
@@ -33,7 +33,7 @@ class Explainer:
         yield f"{model.name or model.architecture}: {model.layers} layers ({kinds}); keys and values in {model.kv_type}"
         for number, prompt in enumerate(self._trace.header.prompts):
             name = f"sequence {number}" if self._several else "prompt"
-            how = "greedy" if not prompt.sampling["temperature"] else f"seed {prompt.seed}"
+            how = "greedy" if not prompt.sampling.get("temperature") else f"seed {prompt.seed}"
             yield f"{name}: {_ids(len(prompt.ids))}, positions 0-{len(prompt.ids) - 1}; {how}"
 
     def overview(self) -> Iterator[str]:
@@ -73,12 +73,10 @@ class Explainer:
             yield f"{name}: {_quoted(sequence.text)}; {ended}"
         run, again = end.cost, end.recomputing
         yield "This run, and running the whole text again for every token:"
-        yield _beside("tokens run", f"{run.tokens:,}", f"{again.tokens:,}", again.tokens / run.tokens)
-        yield _beside("query-key pairs", f"{run.pairs:,}", f"{again.pairs:,}", again.pairs / run.pairs)
-        reads = again.bytes_read / run.bytes_read
-        yield _beside("K/V read", _bytes(run.bytes_read), _bytes(again.bytes_read), reads)
-        writes = again.bytes_written / run.bytes_written
-        yield _beside("K/V written", _bytes(run.bytes_written), _bytes(again.bytes_written), writes)
+        yield _beside("tokens run", run.tokens, again.tokens, "{:,}".format)
+        yield _beside("query-key pairs", run.pairs, again.pairs, "{:,}".format)
+        yield _beside("K/V read", run.bytes_read, again.bytes_read, _bytes)
+        yield _beside("K/V written", run.bytes_written, again.bytes_written, _bytes)
         if end.counted is not None:
             same = "the same" if end.counted == run else f"SOMETHING ELSE: {_counts(end.counted)}"
             yield f"The native core, which counts while it runs, counted {same}."
@@ -253,8 +251,9 @@ def _more(n: int) -> str:
     return f" ... ({n} in all)" if n > SHOWN else ""
 
 
-def _beside(what: str, run: str, again: str, times: float) -> str:
-    return f"  {what:15}  {run:>14}  {again:>14}  {times:8,.1f} times"
+def _beside(what: str, run: int, again: int, shown: Callable[[int], str]) -> str:
+    times = f"{again / run:8,.1f} times" if run else ""
+    return f"  {what:15}  {shown(run):>14}  {shown(again):>14}  {times}".rstrip()
 
 
 def _bytes(n: int) -> str:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from cabochon.errors import TraceError
+from cabochon.trace.structure import check_structure
 from cabochon.trace.trace import VERSION, End, Header, Step, Trace, VariantRun
 
 
@@ -42,7 +43,9 @@ def decoded(lines: Iterable[bytes], name: str) -> Trace:
         raise TraceError(f"{name}: its lines are not a header, steps, variants and an end, in this order")
     if not isinstance(end, End):
         raise TraceError(f"{name}: the end is missing; the trace was cut off while it was written, record it again")
-    return Trace(header, steps, variants, end)
+    trace = Trace(header, steps, variants, end)
+    check_structure(trace, name)
+    return trace
 
 
 def save(trace: Trace, path: str | Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cabochon.trace.trace import Runs
 from cabochon.types import Int32
@@ -23,7 +24,7 @@ def runs_of(values: Int32) -> Runs:
     return tuple(found)
 
 
-def values_of(runs: Runs) -> Int32:
+def values_of(runs: Runs) -> NDArray[np.int64]:
     """The integers of some runs."""
     parts = [first + difference * np.arange(count) for first, difference, count in runs]
-    return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int32)
+    return np.concatenate([np.empty(0, np.int64), *parts])

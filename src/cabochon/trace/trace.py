@@ -8,12 +8,18 @@ A trace is whole without a model: nothing here imports one. Integers that a step
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 VERSION = 1
 """Of the file format. A reader refuses every other."""
+
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+"""A whole number of positions, at least one."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""A whole number that is not negative: an id, a position, how many there are of something."""
 
 Runs: TypeAlias = tuple[tuple[int, int, int], ...]
 """Integers as arithmetic runs: (first, difference, count) is first, first + difference, ...; count of them."""
@@ -28,14 +34,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LayerGroup(Part, frozen=True):
     """Layers that share pages: one shape of keys and values, and one window."""
 
-    window: int | None
+    window: Size | None
     """Keys that a query sees, itself included; None for all (global layers)."""
-    layers: tuple[int, ...]
-    kv_heads: int
+    layers: tuple[Count, ...]
+    kv_heads: Count
     """G"""
-    head_dim: int
+    head_dim: Count
     """E"""
-    position_bytes: int
+    position_bytes: Count
     """Of one position's keys and values in one of the layers."""
 
 
@@ -46,13 +52,13 @@ class ModelFacts(Part, frozen=True):
     architecture: str
     fingerprint: str | None
     """SHA-256 of all that its keys and values depend on; None if it was not asked for."""
-    layers: int
+    layers: Count
     """L"""
-    hidden: int
+    hidden: Count
     """D"""
-    heads: int
+    heads: Count
     """H"""
-    vocab: int
+    vocab: Count
     """V"""
     final_softcap: float | None
     attn_softcap: float | None
@@ -66,11 +72,11 @@ class ModelFacts(Part, frozen=True):
 class Prompt(Part, frozen=True):
     """One sequence as it was given."""
 
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     sampling: dict[str, int | float | str | bool]
     """Parameters as in ``docs/sampling.md``, those that differ from what changes nothing."""
     seed: int
-    max_tokens: int
+    max_tokens: Count
 
 
 class Header(Part, frozen=True, tag_field="line", tag="header"):
@@ -79,7 +85,7 @@ class Header(Part, frozen=True, tag_field="line", tag="header"):
     cabochon_trace: int
     """``VERSION``"""
     model: ModelFacts
-    page: int
+    page: Size
     """Positions a page holds."""
     prompts: tuple[Prompt, ...]
     """One for each sequence."""
@@ -90,13 +96,13 @@ class Header(Part, frozen=True, tag_field="line", tag="header"):
 class Costs(Part, frozen=True):
     """Counts, of a step or of many."""
 
-    tokens: int
+    tokens: Count
     """Rows run."""
-    pairs: int
+    pairs: Count
     """Query-key pairs: of one head's query in one row and a key that it sees, over all layers."""
-    bytes_read: int
+    bytes_read: Count
     """Of keys and values that rows see, each row for itself, over all layers."""
-    bytes_written: int
+    bytes_written: Count
 
 
 def total(costs: Iterable[Costs]) -> Costs:
@@ -113,7 +119,7 @@ class StageLeft(Part, frozen=True):
 
     name: str
     """``temperature``, ``top_k``, ``typical``, ``top_p``, ``min_p``, ``xtc`` or ``greedy``."""
-    kept: int
+    kept: Count
     """How many."""
     mass: float | None
     """Their share of the whole vocabulary's probability, before temperature; None where not all were looked at."""
@@ -122,7 +128,7 @@ class StageLeft(Part, frozen=True):
 class Candidates(Part, frozen=True):
     """The ids with the largest logits, and the chosen one if it is not among them: columns of a table, [n] each."""
 
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     raw: tuple[float, ...] | None
     """Logits before the final soft cap; None where the model has no cap (they are ``logits``), or does not tell."""
     logits: tuple[float, ...]
@@ -140,16 +146,16 @@ class Candidates(Part, frozen=True):
 class ChoiceMade(Part, frozen=True):
     """How one token was chosen."""
 
-    position: int
+    position: Count
     """Where the token stands: one after the row whose logits it was chosen from."""
-    token: int
+    token: Count
     text: str
     """What it adds to the text; empty for a stop id, and while a character is incomplete."""
     logprob: float
     """Of the model's own distribution, after the soft cap."""
     margin: float
     """How far the largest logit was above the next."""
-    allowed: int
+    allowed: Count
     """Ids that might be chosen at all, of V."""
     stages: tuple[StageLeft, ...]
     candidates: Candidates
@@ -164,10 +170,10 @@ class ChoiceMade(Part, frozen=True):
 class AttentionRow(Part, frozen=True):
     """How the row that a token was chosen from looked back, in one layer."""
 
-    layer: int
-    position: int
+    layer: Count
+    position: Count
     """Of the row."""
-    first_key: int
+    first_key: Count
     weights: tuple[tuple[float, ...], ...]
     """[H, keys] of each query head; each sums to 1."""
 
@@ -175,13 +181,13 @@ class AttentionRow(Part, frozen=True):
 class Share(Part, frozen=True):
     """One sequence's rows of a step."""
 
-    sequence: int
+    sequence: Count
     """Index into the prompts."""
     phase: Literal["prefill", "decode"]
     """``prefill`` as long as ids of the prompt are run."""
-    ids: tuple[int, ...]
+    ids: tuple[Count, ...]
     """[rows] that go in."""
-    guesses: int
+    guesses: Count
     """How many of the last of them are guesses."""
     positions: Runs
     """[rows]"""
@@ -191,7 +197,7 @@ class Share(Part, frozen=True):
     """[P] of [rows]: the first key that a row sees."""
     last_key: tuple[Runs, ...]
     """[P] of [rows]: the last one, inclusive."""
-    held_from: tuple[int, ...]
+    held_from: tuple[Count, ...]
     """[P] the first key whose page was held when the step ran; those before it had been let go."""
     choices: tuple[ChoiceMade, ...]
     """None in the middle of a prompt; several where guesses were right."""
@@ -201,7 +207,7 @@ class Share(Part, frozen=True):
 class Step(Part, frozen=True, tag_field="line", tag="step"):
     """One run of the model."""
 
-    step: int
+    step: Count
     """Counted from 0."""
     shares: tuple[Share, ...]
     """In the order of their rows."""
@@ -216,9 +222,9 @@ class Step(Part, frozen=True, tag_field="line", tag="step"):
 class FirstDifference(Part, frozen=True):
     """Where keys or values first differed."""
 
-    layer: int
+    layer: Count
     what: str
-    position: int
+    position: Count
 
 
 class VariantRun(Part, frozen=True, tag_field="line", tag="variant"):
@@ -231,9 +237,9 @@ class VariantRun(Part, frozen=True, tag_field="line", tag="variant"):
     verdict: Verdict
     as_expected: bool
     same_text: bool
-    first_step: int | None
+    first_step: Count | None
     """First turn whose logits differed."""
-    first_token: int | None
+    first_token: Count | None
     """First turn that would have chosen another token."""
     max_abs_difference: float | None
     """Of two logits; None where they are no numbers."""
@@ -249,7 +255,7 @@ class VariantRun(Part, frozen=True, tag_field="line", tag="variant"):
 class SequenceEnd(Part, frozen=True):
     """What became of a sequence."""
 
-    token_ids: tuple[int, ...]
+    token_ids: tuple[Count, ...]
     text: str
     """The reply."""
     finish_reason: str
