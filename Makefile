@@ -27,8 +27,7 @@ INPUTS := pyproject.toml CMakeLists.txt src/cabochon/_version.py $(NATIVE)
 DEMO_READY := $(if $(wildcard $(VENV)/.dev-deps),$(VENV)/.dev-build,$(VENV)/.demo-build)
 
 .PHONY: demo setup test check format bench bench-compare golden random-types bits laws mutate soak bench-engine bench-trace \
-	verify-real \
-	verify-against sanitize test-minimal test-arm clean help
+	bench-page verify-real verify-against sanitize test-minimal test-arm clean help
 
 help:
 	@echo 'make demo           install what a user needs and let the real Gemma 3 270M continue a sentence'
@@ -48,6 +47,7 @@ help:
 	@echo 'make soak           twice the load that the engine can take, on the real model, for MINUTES=$(MINUTES)'
 	@echo 'make bench-engine   many streams beside llama.cpp, and reuse of what is stored'
 	@echo 'make bench-trace    what tracing costs, off and on'
+	@echo 'make bench-page     how long the page of a long trace takes to show a step'
 	@echo 'make sanitize       the native tests under SANITIZE=$(SANITIZE), or SANITIZE=thread (minutes)'
 	@echo 'make test-minimal   the wheel without any extra: every module imported, the command run'
 	@echo 'make test-arm       the native tests and the laws on 64-bit ARM, emulated (minutes)'
@@ -121,6 +121,9 @@ bench-engine: setup
 
 bench-trace: setup
 	$(BIN)/python benchmarks/tracing.py --save benchmarks/results/tracing.json
+
+bench-page: setup
+	$(BIN)/python -m benchmarks.page_scrub
 
 sanitize: $(VENV)/.dev-deps
 	tools/sanitize/test.sh $(SANITIZE)

@@ -36,8 +36,15 @@ export function bytes(n) {
   return n < 1024 ** 3 ? `${(n / 1024 ** 2).toFixed(1)} MiB` : `${(n / 1024 ** 3).toFixed(2)} GiB`;
 }
 
-/** The colours of the page as they are now, by the names of their CSS variables. */
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const palettes = new Map();
+
+/** The colours of the page as they are now, by the names of their CSS variables. Each theme is looked up once. */
 export function colours(...names) {
-  const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  const theme = [document.documentElement.dataset.theme ?? dark.matches, ...names].join(" ");
+  if (!palettes.has(theme)) {
+    const style = getComputedStyle(document.documentElement);
+    palettes.set(theme, Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])));
+  }
+  return palettes.get(theme);
 }

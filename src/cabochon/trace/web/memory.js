@@ -17,7 +17,7 @@ export function mount(element, run) {
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-describedby": "memory-told" });
   const told = h("p", { id: "cell", class: "numbers quiet" });
   const table = h("table", { id: "memory-told", class: "told" });
-  const zoom = (factor) => () => setScale(scale * factor, (canvas.clientWidth - LABEL) / 2);
+  const zoom = (factor) => () => setScale(scale * factor, room() / 2);
   element.append(
     h("p", { class: "legend" }, ...[WRITTEN, READ, HELD, LET_GO].map((state) => h("span", { class: "key" }, h("i", { "data-state": state }), STATES[state]))),
     h("div", { class: "canvas-box" }, canvas),
@@ -40,7 +40,10 @@ export function mount(element, run) {
   const high = run.layers > 40 ? 9 : run.layers > 24 ? 11 : 14;
   canvas.style.height = `${AXIS + run.layers * high + 2}px`;
 
-  const room = () => canvas.clientWidth - LABEL;
+  /** Asked for again only when it changes: reading it makes the browser lay out the page. */
+  let size = [0, 0];
+  const measure = () => (size = [canvas.clientWidth, canvas.clientHeight]);
+  const room = () => size[0] - LABEL;
   const length = () => view.way.length(view.sequence);
 
   function fit() {
@@ -62,9 +65,9 @@ export function mount(element, run) {
   }
 
   function draw() {
-    if (view === null || canvas.clientWidth === 0) return;
+    if (view === null || size[0] === 0) return;
     const ratio = devicePixelRatio;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    const [width, height] = size;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -145,7 +148,7 @@ export function mount(element, run) {
 
   function mark(pen, ink) {
     const [layer, position] = cell;
-    if (position < offset || x(position) > canvas.clientWidth) return;
+    if (position < offset || x(position) > size[0]) return;
     pen.strokeStyle = ink.ink;
     pen.lineWidth = 1.5;
     pen.strokeRect(x(position) - 0.5, AXIS + layer * high, Math.max(scale, 3), high);
@@ -209,6 +212,7 @@ export function mount(element, run) {
   });
   canvas.addEventListener("blur", () => point(null));
   new ResizeObserver(() => {
+    measure();
     if (view === null) return;
     if (offset === 0) fit();
     else draw();
@@ -236,6 +240,7 @@ export function mount(element, run) {
 
   function show(next) {
     view = next;
+    if (size[0] === 0) measure();
     const now = `${next.way.name} ${next.sequence}`;
     if (now !== shown) fit();
     shown = now;

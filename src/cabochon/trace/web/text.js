@@ -16,6 +16,9 @@ export function mount(element, run) {
   let shown = null;
   let chips = [];
   let lit = [];
+  /** [sequence]: at each step, where what is yet to come begins; and the two numbers over the line. */
+  let known = [];
+  let labels = [];
 
   function chip(way, sequence, position) {
     const id = way.texts[sequence][position];
@@ -40,11 +43,14 @@ export function mount(element, run) {
   function build(way) {
     shown = way;
     lit = [];
+    known = way.texts.map((_, sequence) => knownOf(way, sequence));
+    labels = way.texts.map(() => [0, 1].map(() => h("b", { class: "at", "aria-hidden": "true" })));
     chips = way.texts.map((text, sequence) => text.map((_, position) => chip(way, sequence, position)));
     lines.replaceChildren(
       ...chips.map((buttons, sequence) => {
         const name = way.sequences > 1 ? focusButton(sequence) : null;
-        return h("div", { class: "line", "data-sequence": sequence, role: "group", onkeydown: walk }, name, ...buttons);
+        const tokens = h("div", {}, name, ...buttons);
+        return h("div", { class: "line", "data-sequence": sequence, role: "group", onkeydown: walk }, tokens, ...labels[sequence]);
       }),
     );
     for (const buttons of chips) if (buttons[0]) buttons[0].tabIndex = 0;
@@ -72,32 +78,72 @@ export function mount(element, run) {
     lit.push(button);
   }
 
+  /**
+   * Makes faint what is yet to come. As a highlight, where browsers have them: a class on each of thousands of tokens takes
+   * them a frame.
+   */
+  function fade(step) {
+    if (!CSS.highlights) return;
+    const ranges = chips.map((buttons, s) => {
+      const range = new Range();
+      const first = buttons[known[s][step]];
+      const last = buttons[buttons.length - 1];
+      if (first) range.setStartBefore(first);
+      else range.setStartAfter(last);
+      range.setEndAfter(last);
+      return range;
+    });
+    CSS.highlights.set("later", new Highlight(...ranges));
+  }
+
+  /** Numbers the first and the last of the tokens that go in: a label over the line, so that the line keeps its layout. */
+  function number(sequence, start, end) {
+    const ends = start < end ? [start, end - 1] : [];
+    labels[sequence].forEach((label, n) => {
+      const button = chips[sequence][ends[n]];
+      label.hidden = !button || (n === 1 && start === end - 1);
+      if (label.hidden) return;
+      label.textContent = `${ends[n]}`;
+      label.style.left = `${button.offsetLeft}px`;
+      label.style.top = `${button.offsetTop}px`;
+    });
+  }
+
   function show({ way, step, sequence }) {
     if (way !== shown) build(way);
     for (const button of lit) delete button.dataset.now;
     lit = [];
     chips.forEach((buttons, s) => {
       const track = way.tracks[s];
-      const share = way.share(step, s);
-      const known = share && share.choices.length ? share.choices[share.choices.length - 1].position + 1 : track.stored[step];
-      buttons.forEach((button, position) => button.classList.toggle("later", position >= Math.max(known, run.prompts[s].ids.length)));
-      if (share === null) return;
       for (let position = track.start[step]; position < track.end[step]; position++) light(buttons[position], "in");
-      for (const choice of share.choices) light(buttons[choice.position], way.insteadOf(choice, s) === null ? "out" : "other");
+      for (const choice of way.share(step, s)?.choices ?? []) {
+        light(buttons[choice.position], way.insteadOf(choice, s) === null ? "out" : "other");
+      }
     });
-    lines.querySelectorAll(".line").forEach((line, s) => line.classList.toggle("focused", s === sequence));
+    fade(step);
+    chips.forEach((_, s) => number(s, way.tracks[s].start[step], way.tracks[s].end[step]));
+    [...lines.children].forEach((line, s) => line.classList.toggle("focused", s === sequence));
     const share = way.share(step, sequence);
     info.textContent = share
       ? `in at ${interval(way.tracks[sequence].start[step], way.tracks[sequence].end[step] - 1)}` +
         share.choices.map((choice) => `; chosen for ${choice.position}: ${chosenInWords(run, way, choice, sequence)}`).join("")
       : "this sequence has no rows in this step";
-    const first = chips[sequence][way.tracks[sequence].start[step]];
     // Only the line itself scrolls, never the page.
-    const box = lines.querySelectorAll(".line")[sequence];
-    if (first && box) box.scrollTop = first.offsetTop - box.clientHeight / 2;
+    const last = chips[sequence][way.tracks[sequence].end[step] - 1];
+    const box = lines.children[sequence];
+    if (last && box.scrollHeight > box.clientHeight) box.scrollTop = last.offsetTop - box.clientHeight / 2;
   }
 
   return { show };
+}
+
+/** Of each step, how many tokens of a sequence are known when it is over: the prompt, and what has been chosen. */
+function knownOf(way, sequence) {
+  let most = way.run.prompts[sequence].ids.length;
+  return way.steps.map((_, t) => {
+    for (const choice of way.share(t, sequence)?.choices ?? []) most = Math.max(most, choice.position + 1);
+    return most;
+  });
 }
 
 function describe(run, way, sequence, position) {
