@@ -86,11 +86,16 @@ class Page {
       this.tabs[n].setAttribute("aria-selected", String(each === way));
       this.tabs[n].tabIndex = each === way ? 0 : -1;
     });
+    const focused = document.activeElement;
+    const section = focused.closest("section");
+    const place = section ? stops(section).indexOf(focused) : -1;
     at("about").textContent = aboutOf(way);
     at("about").dataset.kind = this.tabs[this.run.ways.indexOf(way)].dataset.kind;
     for (const band of this.bands) band.show(this.view);
     fillSentence(at("sentence"), this.run, this.view, this.voice);
     at("live").textContent = plain(this.run, this.view);
+    // What had the keyboard may have been made anew: whoever moves through the steps stays where they are.
+    if (section && document.activeElement !== focused) stops(section)[place]?.focus({ preventScroll: true });
     document.documentElement.dataset.step = `${step}`;
     window.cabochon = { run: this.run, view: this.view, state: (l, p) => way.state(l, p, step, sequence) };
   }
@@ -121,6 +126,11 @@ class Page {
     root.dataset.theme = dark ? "light" : "dark";
     this.show();
   }
+}
+
+/** Where the keyboard can come to in a section. */
+function stops(section) {
+  return [...section.querySelectorAll("button, select, input, [tabindex]")];
 }
 
 /** One line about the model. */
