@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import cabochon
 from cabochon.checkpoint.dequantize import dequantize
@@ -17,6 +18,7 @@ from cabochon.errors import MissingDependencyError, UnsupportedError, UsageError
 from cabochon.model.config import GemmaConfig
 from cabochon.ops.protocol import Rope
 from cabochon.testing.tiny import tiny_config, tiny_weights, write_tiny_gguf
+from cabochon.trace.record import record
 from cabochon.trace.reference import Agreement, Reference, agreement, settings_of
 
 PROMPT = [2, *range(30, 60)]
@@ -152,3 +154,20 @@ def test_the_real_model_agrees(real_model_path: Path, capfd: pytest.CaptureFixtu
     ]
     assert main([*ask, "--model", str(real_model_path), "--reference", "transformers"]) == 0
     assert capfd.readouterr().out.startswith("Agrees: 6 tokens; the reference's logits give the same text.")
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_attention_in_a_trace_is_the_references(tmp_path: Path, kv_heads: int) -> None:
+    path = gguf(tmp_path, kv_heads=kv_heads)
+    checkpoint = load_checkpoint(path)
+    reference = Reference(checkpoint.config, lambda name: dequantize(checkpoint.tensors[name]), threads=1)
+    with cabochon.load(path, context=96, threads=1, kv_type="f32", keep_queries="all") as session:
+        trace = record(session, [PROMPT], attention="all", max_tokens=20, seed=2, ignore_eos=True)
+    ids = np.array([*PROMPT, *trace.end.sequences[0].token_ids], np.int64)
+    with torch.inference_mode():
+        theirs = reference._model(torch.from_numpy(ids)[None], output_attentions=True).attentions
+    rows = [row for step in trace.steps for row in step.shares[0].attention]
+    assert len(rows) == 20 * checkpoint.config.layers
+    for row in rows:
+        seen = slice(row.first_key, row.position + 1)
+        np.testing.assert_allclose(row.weights, theirs[row.layer][0, :, row.position, seen], atol=1e-4)
