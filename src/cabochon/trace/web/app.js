@@ -53,7 +53,7 @@ class Page {
       return band.mount(body, run);
     });
     this.tabs = run.ways.map((way) => this.tab(way));
-    at("ways").replaceChildren(...this.tabs);
+    at("ways").replaceChildren(...lawsOf(run, this.tabs));
     at("ways").hidden = run.ways.length < 2;
     this.show();
   }
@@ -61,7 +61,8 @@ class Page {
   tab(way) {
     const broken = way.variant !== null && way.variant.verdict === "broken";
     const wrong = way.variant !== null && !way.variant.as_expected;
-    const kind = way.variant === null ? "run" : wrong ? "wrong" : broken ? "broken" : "equal";
+    const open = way.variant !== null && way.variant.verdict === "not reached";
+    const kind = way.variant === null ? "run" : wrong ? "wrong" : broken ? "broken" : open ? "open" : "equal";
     return h(
       "button",
       { type: "button", role: "tab", "data-way": way.name, "data-kind": kind, onclick: () => this.go({ way }) },
@@ -126,6 +127,24 @@ class Page {
     root.dataset.theme = dark ? "light" : "dark";
     this.show();
   }
+}
+
+/** The tabs by what is asked of them: the run itself, what must be equal to it, what must not. */
+function lawsOf(run, tabs) {
+  const laws = { recorded: [], "must be the same": [], "must break": [] };
+  run.ways.forEach(({ variant }, n) => {
+    laws[variant === null ? "recorded" : variant.equal ? "must be the same" : "must break"].push(tabs[n]);
+  });
+  return Object.entries(laws)
+    .filter(([, members]) => members.length > 0)
+    .map(([law, members]) =>
+      h(
+        "div",
+        { class: "law", role: "presentation", style: `flex-grow:${members.length}` },
+        h("span", { class: "quiet", "aria-hidden": "true" }, law),
+        h("div", { class: "plates", role: "presentation" }, ...members),
+      ),
+    );
 }
 
 /** Where the keyboard can come to in a section. */

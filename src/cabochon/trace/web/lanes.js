@@ -15,21 +15,27 @@ export function mount(element, run) {
     const length = Math.max(...way.tracks.map((_, s) => way.length(s)));
     const shares = way.steps[step].shares;
     const own = way.share(step, sequence);
+    const many = shares.length > 1;
+    const ofGroups = (rows) => run.groups.flatMap((_, g) => rows(g));
     element.replaceChildren(
-      lane("position", "where in the text; sets the rotary angle", shares.map((share) => positions(share, length))),
-      ...run.groups.map((_, g) => lane("slot", `page:slot in ${run.kind(g)} layers`, own ? [slots(own, g)] : [])),
-      ...run.groups.map((_, g) =>
-        lane("mask row", `keys seen in ${run.kind(g)} layers`, shares.map((share) => mask(share, g, length))),
-      ),
+      lane("position", "where in the text; sets the rotary angle", shares.map((share) => positions(share, length, many))),
+      lane("slot", "where its key and value are stored", own ? ofGroups((g) => slots(own, g)) : []),
+      lane("mask row", "which keys it may see", ofGroups((g) => shares.map((share) => mask(share, g, length, many)))),
     );
   }
 
-  function positions(share, length) {
-    const [first, last] = spanOf(share.positions);
-    return row(share, interval(first, last), ruler(length, bar(first, last + 1, length, "now")));
+  /** What a row of a lane is about: the kind of layers, and in a batch the sequence. */
+  function who(share, g, many) {
+    const group = g === null ? "" : run.groups[g].window === null ? "global" : `sliding ${count(run.groups[g].window)}`;
+    return many ? [h("b", { class: "sequence-mark" }, `${share.sequence}`), ` ${group}`] : [group];
   }
 
-  function mask(share, g, length) {
+  function positions(share, length, many) {
+    const [first, last] = spanOf(share.positions);
+    return row(share, who(share, null, many), interval(first, last), ruler(bar(first, last + 1, length, "now")));
+  }
+
+  function mask(share, g, length, many) {
     const firsts = valuesOf(share.first_key[g]);
     const lasts = valuesOf(share.last_key[g]);
     const low = Math.min(...[firsts[0], firsts[firsts.length - 1]]);
@@ -37,9 +43,9 @@ export function mount(element, run) {
     const told =
       firsts.length === 1
         ? `${interval(firsts[0], lasts[0])} (${count(lasts[0] - firsts[0] + 1)} keys)`
-        : `${count(firsts.length)} rows, the last sees ${interval(firsts[firsts.length - 1], high)}`;
-    const picture = firsts.length === 1 ? ruler(length, bar(low, high + 1, length, "seen")) : staircase(firsts, lasts, length);
-    return row(share, told, picture);
+        : `the last: ${interval(firsts[firsts.length - 1], high)}`;
+    const picture = firsts.length === 1 ? ruler(bar(low, high + 1, length, "seen")) : staircase(firsts, lasts, length);
+    return row(share, who(share, g, many), told, picture);
   }
 
   /** The page that the last row is stored in, as its places. */
@@ -51,8 +57,9 @@ export function mount(element, run) {
       h("i", { class: values.includes(page * run.page + place) ? "place now" : place < last % run.page ? "place before" : "place" }),
     );
     const name = (slot) => `${Math.floor(slot / run.page)}:${slot % run.page}`;
-    const told = values.length === 1 ? `page ${page}, slot ${last % run.page}` : `${name(first)} to ${name(last)}`;
-    return row(share, told, h("div", { class: "places", "aria-hidden": "true" }, ...places));
+    const told =
+      page * run.page <= first ? `page ${page}, slot ${interval(first % run.page, last % run.page)}` : `${name(first)} to ${name(last)}`;
+    return row(share, who(share, g, false), told, h("div", { class: "places", "aria-hidden": "true" }, ...places));
   }
 
   return { show };
@@ -62,12 +69,13 @@ function lane(word, about, rows) {
   return h("div", { class: "lane" }, h("h3", {}, term(word), h("span", { class: "quiet" }, ` ${about}`)), ...rows);
 }
 
-function row(share, told, picture) {
-  return h("div", { class: "lane-row", "data-sequence": share.sequence }, picture, h("span", { class: "numbers" }, told));
+function row(share, who, told, picture) {
+  const name = h("span", { class: "who" }, ...who);
+  return h("div", { class: "lane-row", "data-sequence": share.sequence }, name, picture, h("span", { class: "numbers" }, told));
 }
 
-function ruler(length, ...children) {
-  return h("div", { class: "ruler", "aria-hidden": "true" }, ...children);
+function ruler(child) {
+  return h("div", { class: "ruler", "aria-hidden": "true" }, child);
 }
 
 function bar(first, end, length, kind) {

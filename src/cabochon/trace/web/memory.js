@@ -10,8 +10,8 @@ import { term } from "cabochon/words.js";
 const LABEL = 88;
 const AXIS = 20;
 const WIDEST = 22;
-const CELLS_FROM = 7;
 /** Pixels a cell needs to be drawn as one. */
+const CELLS_FROM = 7;
 
 export function mount(element, run) {
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-describedby": "memory-told" });
@@ -19,7 +19,12 @@ export function mount(element, run) {
   const table = h("table", { id: "memory-told", class: "told" });
   const zoom = (factor) => () => setScale(scale * factor, room() / 2);
   element.append(
-    h("p", { class: "legend" }, ...[WRITTEN, READ, HELD, LET_GO].map((state) => h("span", { class: "key" }, h("i", { "data-state": state }), STATES[state]))),
+    h(
+      "p",
+      { class: "legend beside" },
+      ...[WRITTEN, READ, HELD, LET_GO].map((state) => h("span", { class: "key" }, h("i", { "data-state": state }), STATES[state])),
+      h("span", {}, `blank: ${STATES[NEVER]}`),
+    ),
     h("div", { class: "canvas-box" }, canvas),
     h(
       "div",
@@ -79,6 +84,7 @@ export function mount(element, run) {
     pen.font = "11px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
     axis(pen, ink, width);
     for (let layer = 0; layer < run.layers; layer++) drawLayer(pen, ink, layer);
+    drawPages(pen, ink);
     if (cell !== null) mark(pen, ink);
   }
 
@@ -92,10 +98,20 @@ export function mount(element, run) {
       pen.fillStyle = ink.muted;
       if (x(p) + 20 < width) pen.fillText(`${p}`, x(p) + 1, AXIS / 2 - 2);
     }
-    // Where pages begin.
-    pen.fillStyle = ink.line;
-    const pages = run.page * scale < 3 ? run.page * 8 : run.page;
-    for (let p = Math.ceil(offset / pages) * pages; p < last; p += pages) pen.fillRect(Math.round(x(p)), AXIS - 6, 1, 5);
+  }
+
+  /** Where pages begin: a tick above the layers, and a seam through them where it does not hide them. */
+  function drawPages(pen, ink) {
+    const pages = run.page * scale < 8 ? run.page * 8 : run.page;
+    const last = Math.min(length(), Math.ceil(offset + room() / scale));
+    for (let p = Math.ceil(offset / pages) * pages; p < last; p += pages) {
+      const left = Math.round(x(p));
+      pen.fillStyle = ink.held;
+      pen.fillRect(left, AXIS - 6, 1, 4);
+      if (scale >= CELLS_FROM || p === 0) continue;
+      pen.fillStyle = ink.ground;
+      pen.fillRect(left, AXIS, 1, run.layers * high);
+    }
   }
 
   function drawLayer(pen, ink, layer) {
@@ -141,7 +157,7 @@ export function mount(element, run) {
       pen.moveTo(at, top + tall);
       pen.lineTo(at + tall, top);
     }
-    pen.strokeStyle = ink.line;
+    pen.strokeStyle = ink.held;
     pen.stroke();
     pen.restore();
   }
@@ -157,7 +173,7 @@ export function mount(element, run) {
   /** Says all about the marked cell. */
   function tell() {
     if (cell === null) {
-      told.textContent = "";
+      told.textContent = "point at a cell, or walk over the picture with the arrow keys";
       return;
     }
     const [layer, position] = cell;

@@ -1,7 +1,15 @@
-/** The text as tokens on a reading line: what goes in is lit, what is chosen is framed, what comes later is faint. */
+/**
+ * The text as tokens on a reading line: what goes in is filled, what is looked back at is tinted, what is chosen is framed,
+ * what comes later is faint. The colours are those of the memory, where the same positions stand.
+ */
 
 import { go, h, interval, quoted } from "cabochon/dom.js";
 import { chosenInWords } from "cabochon/sentence.js";
+
+/** Pixels from line to line and above the first (see `.line` in the style), and lines that stay in sight before the lit one. */
+const LEADING = 36;
+const EDGE = 8;
+const LINES_ABOVE = 2;
 
 /** Spaces and line ends that a reader should still see. */
 function visible(piece) {
@@ -11,7 +19,7 @@ function visible(piece) {
 export function mount(element, run) {
   const info = h("p", { class: "quiet numbers", id: "token-info" });
   const lines = h("div", { class: "lines" });
-  element.append(lines, info);
+  element.append(legend(), lines, info);
   /** The way whose tokens are there, and their elements: [sequence][position]. */
   let shown = null;
   let chips = [];
@@ -24,11 +32,12 @@ export function mount(element, run) {
     const id = way.texts[sequence][position];
     const told = () => (info.textContent = describe(run, way, sequence, position));
     const piece = run.piece(id);
+    const given = position < run.prompts[sequence].ids.length;
     return h(
       "button",
       {
         type: "button",
-        class: position < run.prompts[sequence].ids.length ? "token given" : "token",
+        class: `token${given ? " given" : ""}${piece.trim() === "" ? " blank" : ""}`,
         tabindex: -1,
         "data-position": position,
         "aria-label": `position ${position}: ${piece.trim() || quoted(piece)}`,
@@ -79,21 +88,18 @@ export function mount(element, run) {
   }
 
   /**
-   * Makes faint what is yet to come. As a highlight, where browsers have them: a class on each of thousands of tokens takes
-   * them a frame.
+   * Tints what is looked back at, and makes faint what is yet to come. As highlights, where browsers have them: a class on
+   * each of thousands of tokens takes them a frame.
    */
-  function fade(step) {
+  function shade(way, step) {
     if (!CSS.highlights) return;
-    const ranges = chips.map((buttons, s) => {
-      const range = new Range();
-      const first = buttons[known[s][step]];
-      const last = buttons[buttons.length - 1];
-      if (first) range.setStartBefore(first);
-      else range.setStartAfter(last);
-      range.setEndAfter(last);
-      return range;
+    const seen = chips.map((buttons, s) => {
+      const { low, start } = way.tracks[s];
+      const first = Math.max(Math.min(...low.map((lows) => lows[step])), 0);
+      return between(buttons, first, way.share(step, s) ? start[step] : 0);
     });
-    CSS.highlights.set("later", new Highlight(...ranges));
+    CSS.highlights.set("seen", new Highlight(...seen));
+    CSS.highlights.set("later", new Highlight(...chips.map((buttons, s) => between(buttons, known[s][step], buttons.length))));
   }
 
   /** Numbers the first and the last of the tokens that go in: a label over the line, so that the line keeps its layout. */
@@ -120,7 +126,7 @@ export function mount(element, run) {
         light(buttons[choice.position], way.insteadOf(choice, s) === null ? "out" : "other");
       }
     });
-    fade(step);
+    shade(way, step);
     chips.forEach((_, s) => number(s, way.tracks[s].start[step], way.tracks[s].end[step]));
     [...lines.children].forEach((line, s) => line.classList.toggle("focused", s === sequence));
     const share = way.share(step, sequence);
@@ -128,13 +134,38 @@ export function mount(element, run) {
       ? `in at ${interval(way.tracks[sequence].start[step], way.tracks[sequence].end[step] - 1)}` +
         share.choices.map((choice) => `; chosen for ${choice.position}: ${chosenInWords(run, way, choice, sequence)}`).join("")
       : "this sequence has no rows in this step";
-    // Only the line itself scrolls, never the page.
+    // Only the line itself scrolls, never the page; by whole lines, so that none is cut.
     const last = chips[sequence][way.tracks[sequence].end[step] - 1];
     const box = lines.children[sequence];
-    if (last && box.scrollHeight > box.clientHeight) box.scrollTop = last.offsetTop - box.clientHeight / 2;
+    if (!last || box.scrollHeight <= box.clientHeight) return;
+    const above = Math.floor(last.offsetTop / LEADING) - LINES_ABOVE;
+    box.scrollTop = above > 0 ? above * LEADING + EDGE : 0;
   }
 
   return { show };
+}
+
+/** What the looks of tokens mean. */
+function legend() {
+  const key = (kind, word) => h("span", { class: "key" }, h("i", { "data-token": kind }), word);
+  return h(
+    "p",
+    { class: "legend beside" },
+    key("in", "goes in"),
+    key("seen", "looked back at"),
+    key("out", "chosen"),
+    h("span", { class: "given" }, "prompt"),
+    h("span", { class: "reply" }, "reply"),
+  );
+}
+
+/** The tokens from one up to another. */
+function between(buttons, first, end) {
+  const range = new Range();
+  if (first >= end || !buttons[first]) return range;
+  range.setStartBefore(buttons[first]);
+  range.setEndAfter(buttons[Math.min(end, buttons.length) - 1]);
+  return range;
 }
 
 /** Of each step, how many tokens of a sequence are known when it is over: the prompt, and what has been chosen. */

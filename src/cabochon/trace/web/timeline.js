@@ -5,6 +5,10 @@ import { count, go, h } from "cabochon/dom.js";
 /** Milliseconds a step is shown while the run plays. */
 const SPEEDS = { slow: 1200, steady: 500, fast: 120 };
 
+/** Pixels: the slider's thumb (see the style), and the widest mark of a step. */
+const THUMB = 16;
+const WIDEST = 16;
+
 export function mount(element, run) {
   let timer = null;
   let view = null;
@@ -24,10 +28,20 @@ export function mount(element, run) {
   speed.value = "steady";
   const place = h("span", { id: "place", class: "numbers" });
   const marks = h("canvas", { class: "marks", "aria-hidden": "true" });
+  const ahead = h("i", { class: "ahead" });
   element.append(
     h("div", { class: "controls" }, back, play, on, speed, place),
-    h("div", { class: "bar" }, scrub, marks),
-    h("p", { class: "legend quiet" }, key("prefill"), key("decode"), key("guessed"), key("let-go", "pages let go")),
+    h("div", { class: "bar" }, marks, ahead, scrub),
+    h(
+      "p",
+      { class: "legend" },
+      key("prefill"),
+      key("decode"),
+      key("guessed"),
+      key("let-go", "pages let go"),
+      key("broken", "first difference"),
+      h("span", { "aria-hidden": "true" }, h("kbd", {}, "←"), h("kbd", {}, "→"), " step ", h("kbd", {}, "space"), " play"),
+    ),
   );
   new ResizeObserver(() => view && draw()).observe(element);
 
@@ -65,22 +79,23 @@ export function mount(element, run) {
     marks.height = Math.round(height * scale);
     const style = getComputedStyle(element);
     const ink = Object.fromEntries(
-      ["prefill", "decode", "guessed", "let-go"].map((kind) => [kind, style.getPropertyValue(`--mark-${kind}`).trim()]),
+      ["prefill", "decode", "guessed", "let-go", "broken"].map((kind) => [kind, style.getPropertyValue(`--mark-${kind}`).trim()]),
     );
     const pen = marks.getContext("2d");
     pen.scale(scale, scale);
-    const each = width / way.steps.length;
+    const each = (width - THUMB) / Math.max(way.steps.length - 1, 1);
+    const wide = Math.min(Math.max(each - (each > 3 ? 1 : 0), 0.5), WIDEST);
     way.steps.forEach((step, t) => {
-      const x = t * each;
-      const wide = Math.max(each - (each > 3 ? 1 : 0), 0.5);
+      // Centred where the slider's thumb stands at this step.
+      const x = THUMB / 2 + t * each - wide / 2;
       const prefill = step.shares.some((share) => share.phase === "prefill");
       const guessed = step.shares.some((share) => share.guesses > 0);
       pen.fillStyle = ink[prefill ? "prefill" : guessed ? "guessed" : "decode"];
-      pen.fillRect(x, prefill ? 0 : height * 0.4, wide, prefill ? height : height * 0.6);
-      if (letsGo(way, t)) {
-        pen.fillStyle = ink["let-go"];
-        pen.fillRect(x, 0, Math.max(wide, 1.5), height * 0.3);
-      }
+      pen.fillRect(x, prefill ? 4 : 8, wide, prefill ? height - 8 : height - 16);
+      const note = t === way.variant?.first_step ? "broken" : letsGo(way, t) ? "let-go" : null;
+      if (note === null) return;
+      pen.fillStyle = ink[note];
+      pen.fillRect(x, 0, Math.max(wide, 2), 3);
     });
   }
 
@@ -90,6 +105,7 @@ export function mount(element, run) {
     scrub.max = view.way.steps.length - 1;
     scrub.value = view.step;
     scrub.setAttribute("aria-valuetext", `step ${view.step} of ${view.way.steps.length - 1}`);
+    ahead.style.setProperty("--at", `${view.step / Math.max(view.way.steps.length - 1, 1)}`);
     place.textContent = `step ${count(view.step)} of ${count(view.way.steps.length - 1)}`;
     if (other) {
       if (timer !== null) stop();
