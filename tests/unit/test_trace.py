@@ -178,6 +178,15 @@ def test_a_characters_bytes_come_as_one_text(path: Path) -> None:
     assert trace.end.sequences[0].text == "ééé"
 
 
+def test_a_character_that_is_cut_off_comes_at_the_end(path: Path) -> None:
+    with opened(path) as session:
+        ids = [session.tokenizer.id_of(f"<0x{byte:02X}>") for byte in "é".encode()]
+        word = [i for i in ids if i is not None] * 2
+        trace = record(session, [[2]], max_tokens=3, temperature=0, ignore_eos=True, constraint=Says(word))
+    assert [c.text for step in trace.steps for c in step.shares[0].choices] == ["", "é", "\ufffd"]
+    assert replay(trace) == ("é\ufffd",)
+
+
 class Says:
     """A constraint that leaves one id at each place."""
 

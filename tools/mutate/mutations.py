@@ -15,6 +15,10 @@ TALK_FILE = "tests/unit/test_conversation_file.py"
 TALKS = "tests/unit/test_conversations.py"
 SAVED = "tests/unit/test_saved_sessions.py"
 
+TRACE = "tests/unit/test_trace.py"
+TRACE_CHOICES = "tests/unit/test_trace_choices.py"
+TRACE_REFERENCE = "tests/oracle/test_reference.py"
+
 COMPAT = "tests/unit/gemma_pytorch/test_loop.py"
 COMPAT_SAMPLING = "tests/unit/gemma_pytorch/test_sampler.py"
 COMPAT_FILES = "tests/unit/gemma_pytorch/test_loading.py"
@@ -32,6 +36,13 @@ RESTORE_MODULE = "cabochon.kvcache.restore"
 PREFIX_MODULE = "cabochon.kvcache.prefix"
 HISTORY_MODULE = "cabochon.sampling.history"
 SAMPLER_MODULE = "cabochon.sampling.sampler"
+CHECK_MODULE = "cabochon.trace.check"
+CHOICES_MODULE = "cabochon.trace.choices"
+RECORD_MODULE = "cabochon.trace.record"
+RECORDER_MODULE = "cabochon.trace.recorder"
+COSTS_MODULE = "cabochon.trace.costs"
+ATTENTION_MODULE = "cabochon.trace.attention"
+RUNS_MODULE = "cabochon.trace.runs"
 COMPAT_ROOM = "cabochon.compat.gemma_pytorch"
 
 
@@ -558,6 +569,107 @@ MUTATIONS: tuple[Mutation, ...] = (
         "cabochon.checkpoint.mapped",
         "        if changed:\n",
         "        if changed is None:\n",
+    ),
+    # ---- Traces
+    _one(
+        "a trace's candidate is removed by the last part, not the first",
+        (TRACE_CHOICES,),
+        CHOICES_MODULE,
+        "if found < 0 and not reasons[place]:",
+        "if found < 0:",
+    ),
+    _one(
+        "the span of the drawn number is one candidate off",
+        (TRACE_CHOICES,),
+        CHOICES_MODULE,
+        "float(sums[place - 1] / sums[-1]) if place else 0.0",
+        "float(sums[place] / sums[-1])",
+    ),
+    _one(
+        "the mass of a stage is of what temperature left",
+        (TRACE_CHOICES,),
+        CHOICES_MODULE,
+        "numerics.exp(values[stage.ids] - lse).sum()",
+        "numerics.exp(stage.logits - lse).sum()",
+    ),
+    _one(
+        "the logits of a trace are those after penalties",
+        (TRACE_CHOICES,),
+        CHOICES_MODULE,
+        "logits=values[ids],",
+        "logits=row[np.minimum(ids, len(row) - 1)],",
+    ),
+    _one(
+        "the position of a choice is that of its row",
+        (TRACE,),
+        RECORDER_MODULE,
+        "choice_made(seen, plan.first + plan.known + n,",
+        "choice_made(seen, plan.first + plan.known + n - 1,",
+    ),
+    _one(
+        "pages let go are not seen",
+        (TRACE,),
+        RECORDER_MODULE,
+        "int((table[number] >= 0).argmax()) * PAGE",
+        "0 * int((table[number] >= 0).argmax())",
+    ),
+    _one(
+        "the rows of a sequence are those of the first",
+        (TRACE,),
+        RECORDER_MODULE,
+        "rows = slice(row, row + plan.rows)",
+        "rows = slice(0, plan.rows)",
+    ),
+    _one(
+        "a character that is not whole is lost at the end",
+        (TRACE,),
+        RECORD_MODULE,
+        "text + detokenizer.flush() if ends else text",
+        "text",
+    ),
+    _one("the end is one token early", (TRACE,), RECORD_MODULE, "number == last and not stopped", "number == last - 1"),
+    _one(
+        "recomputing leaves out the last layer's saving",
+        (TRACE,),
+        COSTS_MODULE,
+        "(_seen(n - 1, kind.window) if last else 0)",
+        "0",
+    ),
+    _one(
+        "the window of recomputing is one too large",
+        (TRACE,),
+        COSTS_MODULE,
+        "return window * (window + 1) // 2 + (rows - window) * window",
+        "return window * (window + 1) // 2 + (rows - window) * (window + 1)",
+    ),
+    _one(
+        "the check takes a window for one too large",
+        (TRACE,),
+        CHECK_MODULE,
+        "(kind.window or positions + 1) + 1, 0)",
+        "(kind.window or positions + 1), 0)",
+    ),
+    _one(
+        "replaying takes a number on the upper border",
+        (TRACE,),
+        CHECK_MODULE,
+        "choice.span[0] <= choice.draw < choice.span[1]",
+        "choice.span[0] <= choice.draw",
+    ),
+    _one("a run begins anew too late", (TRACE,), RUNS_MODULE, "end = at + 1\n", "end = at + 2\n"),
+    _one(
+        "attention is told of keys from the page's start",
+        (TRACE_REFERENCE,),
+        ATTENTION_MODULE,
+        '"keys")[first % PAGE :][',
+        '"keys")[',
+    ),
+    _one(
+        "query heads are grouped the other way round",
+        (TRACE_REFERENCE,),
+        ATTENTION_MODULE,
+        ".reshape(config.kv_heads, shared, config.head_dim)",
+        ".reshape(shared, config.kv_heads, config.head_dim).transpose(1, 0, 2)",
     ),
     # ---- The loop of gemma_pytorch
     _one(
