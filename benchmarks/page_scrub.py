@@ -4,7 +4,7 @@
 
 The trace is made up (``tests/web/synthetic.py``); the browser is Debian's Chromium without a GPU. Printed are the
 file's size, the time from opening the file to the first step shown, and for steps all over the run, in random order:
-the time of the page's own work, and the same with the layout that follows.
+the time of the page's own work, and the same with the layout that follows; last, the canvas by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,6 +35,22 @@ SCRUB = """(times) => {
     const worked = performance.now();
     document.body.offsetHeight;
     measured.push([worked - start, performance.now() - start]);
+  }
+  return measured;
+}"""
+
+
+MEMORY = """async (times) => {
+  const { mount } = await import("cabochon/memory.js");
+  const body = document.querySelector("#memory .body");
+  const { run, view } = cabochon;
+  body.replaceChildren();
+  const band = mount(body, run);
+  const measured = [];
+  for (let i = 0; i < times; i++) {
+    const start = performance.now();
+    band.show({ ...view, step: (i * 977) % view.way.steps.length });
+    measured.push([performance.now() - start]);
   }
   return measured;
 }"""
@@ -60,13 +77,18 @@ def main() -> int:
             for name, width in (("1280 px", 1280), ("390 px", 390)):
                 shown.page.set_viewport_size({"width": width, "height": 900})
                 shown.evaluate(SCRUB, 20)  # the first ones are compiled while they run
-                columns = zip(*shown.evaluate(SCRUB, arguments.times), strict=True)
-                for what, values in zip(("page's own work", "with layout"), columns, strict=True):
-                    cuts = statistics.quantiles(values, n=100)
-                    told = ", ".join(f"{share} % under {cuts[share - 1]:.2f} ms" for share in (50, 95, 99))
-                    print(f"{name}, {what}: {told}")
+                page_alone, with_layout = zip(*shown.evaluate(SCRUB, arguments.times), strict=True)
+                report(f"{name}, a step", page_alone)
+                report(f"{name}, a step and its layout", with_layout)
+            report("drawing the memory alone", [value for (value,) in shown.evaluate(MEMORY, arguments.times)])
             shown.close()
     return 0
+
+
+def report(what: str, values: Sequence[float]) -> None:
+    """Prints milliseconds."""
+    cuts = statistics.quantiles(values, n=100)
+    print(f"{what}: " + ", ".join(f"{share} % under {cuts[share - 1]:.2f} ms" for share in (50, 95, 99)))
 
 
 if __name__ == "__main__":

@@ -76,11 +76,14 @@ def take_pictures() -> None:
             options: dict[str, Any] = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
             shown = browser.new_context(**options).new_page()
             shown.goto(PAGE.absolute().as_uri())
-            shown.wait_for_function("window.cabochon")
+            shown.locator("html[data-step]").wait_for()
             shown.select_option("#run", index=run)
             if way != "cached":
                 shown.click(f"[data-way={way}]")
             shown.evaluate("(step) => document.dispatchEvent(new CustomEvent('go', { detail: { step } }))", step)
+            if width > 1000:  # as high as it is, so that the bar of steps covers nothing
+                height = shown.evaluate("document.documentElement.scrollHeight")
+                shown.set_viewport_size({"width": width, "height": height})
             # Whatever fades has faded.
             shown.wait_for_timeout(400)
             shown.screenshot(path=str(DOCS / f"{name}.png"))

@@ -45,8 +45,11 @@ def test_space_plays_and_pauses(show: Show, alone: Trace) -> None:
     assert shown.text("#play") == "Pause"
     # Any step after that: it goes on while it is looked for.
     shown.find("html:not([data-step='0']):not([data-step='1'])").wait_for()
+    # What is read out waits for the end of playing.
+    assert "The prompt goes in" in (shown.find("#live").text_content() or "")
     shown.press("Space")
     assert shown.text("#play") == "Play"
+    assert f"position {31 + shown.step}" in (shown.find("#live").text_content() or "")
 
 
 def test_tabs_are_one_stop_and_arrows_walk_them(show: Show, alone: Trace) -> None:

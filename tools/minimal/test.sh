@@ -21,6 +21,7 @@ python -c 'from cabochon.testing.tiny import write_tiny_gguf; write_tiny_gguf("t
 cabochon inspect --model tiny.gguf >inspect.txt
 cabochon verify "some words" --model tiny.gguf
 cabochon generate "some words" --model tiny.gguf --seed 1 --max-tokens 8
+cabochon trace "some words" --model tiny.gguf --html page.html >trace.txt
 
 # What an extra is needed for is refused in one line that names it.
 refused() {

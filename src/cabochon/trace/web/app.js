@@ -94,7 +94,8 @@ class Page {
     at("about").dataset.kind = this.tabs[this.run.ways.indexOf(way)].dataset.kind;
     for (const band of this.bands) band.show(this.view);
     fillSentence(at("sentence"), this.run, this.view, this.voice);
-    at("live").textContent = plain(this.run, this.view);
+    // Not while it plays: nobody could listen to that.
+    if (!("playing" in document.documentElement.dataset)) at("live").textContent = plain(this.run, this.view);
     // What had the keyboard may have been made anew: whoever moves through the steps stays where they are.
     if (section && document.activeElement !== focused) stops(section)[place]?.focus({ preventScroll: true });
     document.documentElement.dataset.step = `${step}`;

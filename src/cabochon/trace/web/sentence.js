@@ -8,7 +8,7 @@ import { term } from "cabochon/words.js";
 const between = (first, last) => (first === last ? `${first}` : `${first} to ${last}`);
 const name = (run, id) => quoted(run.piece(id).trim() || run.piece(id));
 const kind = (group) => (group.window === null ? "global" : "sliding");
-const percent = (p) => (p < 0.001 ? "less than 0.1 %" : `${(100 * p).toFixed(p < 0.1 ? 1 : 0)} %`);
+const percent = (p) => (p < 0.001 ? "less than 0.1\u00a0%" : `${(100 * p).toFixed(p < 0.1 ? 1 : 0)}\u00a0%`);
 
 /** A word that can be looked up, inside a sentence. */
 const word = (entry, label = entry) => ({ entry, label });

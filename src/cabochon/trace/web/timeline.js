@@ -12,7 +12,7 @@ const WIDEST = 16;
 export function mount(element, run) {
   let timer = null;
   let view = null;
-  const play = h("button", { type: "button", id: "play", onclick: () => (timer === null ? start() : stop()) }, "Play");
+  const play = h("button", { type: "button", id: "play", onclick: () => (timer === null ? start() : pause()) }, "Play");
   const back = h("button", { type: "button", "aria-label": "one step back", onclick: () => go(element, { step: view.step - 1 }) }, "‹");
   const on = h("button", { type: "button", "aria-label": "one step on", onclick: () => go(element, { step: view.step + 1 }) }, "›");
   const scrub = h("input", {
@@ -52,8 +52,9 @@ export function mount(element, run) {
   function start() {
     if (view.step === view.way.steps.length - 1) go(element, { step: 0 });
     play.textContent = "Pause";
+    document.documentElement.dataset.playing = "";
     timer = setInterval(() => {
-      if (!element.isConnected || view.step === view.way.steps.length - 1) stop();
+      if (!element.isConnected || view.step === view.way.steps.length - 1) pause();
       else go(element, { step: view.step + 1 });
     }, SPEEDS[speed.value]);
   }
@@ -62,6 +63,13 @@ export function mount(element, run) {
     clearInterval(timer);
     timer = null;
     play.textContent = "Play";
+    delete document.documentElement.dataset.playing;
+  }
+
+  /** What is read out waits for the end of playing. */
+  function pause() {
+    stop();
+    go(element, {});
   }
 
   speed.addEventListener("change", () => {
