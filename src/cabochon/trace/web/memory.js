@@ -204,11 +204,30 @@ export function mount(element, run) {
     return inside ? [layer, position] : null;
   }
 
-  canvas.addEventListener("pointermove", (event) => {
-    if (event.buttons === 1) setOffset(offset - event.movementX / scale);
-    else point(cellAt(event));
+  /** Where fingers, or the mouse with its button down, are on the canvas: [id] of pixels from the left. */
+  const held = new Map();
+  canvas.addEventListener("pointerdown", (event) => {
+    held.set(event.pointerId, event.offsetX);
+    canvas.setPointerCapture(event.pointerId);
+    point(cellAt(event));
   });
-  canvas.addEventListener("pointerleave", () => document.activeElement !== canvas && point(null));
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => held.delete(event.pointerId));
+  canvas.addEventListener("pointermove", (event) => {
+    if (!held.has(event.pointerId)) {
+      point(cellAt(event));
+      return;
+    }
+    const [before, was] = [[...held.values()], held.get(event.pointerId)];
+    held.set(event.pointerId, event.offsetX);
+    const now = [...held.values()];
+    // One drags, two pinch: what was between them stays there.
+    if (now.length === 1) setOffset(offset - (event.offsetX - was) / scale);
+    else setScale((scale * Math.abs(now[1] - now[0])) / Math.max(Math.abs(before[1] - before[0]), 1), (now[0] + now[1]) / 2 - LABEL);
+  });
+  canvas.addEventListener("pointerleave", (event) => {
+    // A finger that is lifted leaves too, but what it touched is still asked for.
+    if (event.pointerType === "mouse" && document.activeElement !== canvas) point(null);
+  });
   canvas.addEventListener(
     "wheel",
     (event) => {

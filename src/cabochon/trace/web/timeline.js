@@ -40,7 +40,7 @@ export function mount(element, run) {
       key("guessed"),
       key("let-go", "pages let go"),
       key("broken", "first difference"),
-      h("span", { "aria-hidden": "true" }, h("kbd", {}, "←"), h("kbd", {}, "→"), " step ", h("kbd", {}, "space"), " play"),
+      h("span", { class: "hint", "aria-hidden": "true" }, h("kbd", {}, "←"), h("kbd", {}, "→"), " step ", h("kbd", {}, "space"), " play"),
     ),
   );
   new ResizeObserver(() => view && draw()).observe(element);
@@ -110,7 +110,7 @@ export function mount(element, run) {
   function show(next) {
     const other = view === null || view.way !== next.way;
     view = next;
-    scrub.max = view.way.steps.length - 1;
+    if (other) scrub.max = view.way.steps.length - 1;
     scrub.value = view.step;
     scrub.setAttribute("aria-valuetext", `step ${view.step} of ${view.way.steps.length - 1}`);
     ahead.style.setProperty("--at", `${view.step / Math.max(view.way.steps.length - 1, 1)}`);
