@@ -116,6 +116,17 @@ def test_costs_are_in_words(show: Show, alone: Trace) -> None:
     shown.press("End")
     assert "95 tokens run" in shown.text("#cost-words")
     assert "4,064" in shown.text("#cost-words")
+    # Both curves on one scale, from above in thousandths.
+    heights = {
+        kind: [
+            float(point.split(",")[1])
+            for point in (shown.find(f"polyline.{kind}").get_attribute("points") or "").split()
+        ]
+        for kind in ("own", "other")
+    }
+    assert [len(points) for points in heights.values()] == [64, 64]
+    assert heights["other"][-1] == 0
+    assert heights["own"][-1] == pytest.approx(1000 - 1000 * 95 / 4064, abs=0.1)
     picker = shown.find("#cost select")
     picker.select_option("pairs")
     assert f"{alone.end.cost.pairs:,}" in shown.text("#cost-words")
