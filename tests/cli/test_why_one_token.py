@@ -43,7 +43,7 @@ def test_both_languages_have_the_same_commands_outputs_and_numbers() -> None:
 
 def test_what_is_printed_beside_an_output_is_what_was_run() -> None:
     """The one command without an output is run by the tests of ``verify --reference``."""
-    run = [SCRIPT[name] for name in ("TRACE", "AGAINST", "WINDOW", "BATCH")]
+    run = [SCRIPT[name] for name in ("TRACE", "AGAINST", "P32", "WINDOW", "BATCH")]
     shown = commands(PAGES[0])
     assert set(shown) - {*run, f"{SCRIPT['TRACE']} --step 1"} == {
         'verify "The capital of France is" --max-tokens 6 --seed 1 --reference transformers'
