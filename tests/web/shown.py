@@ -33,7 +33,7 @@ class Shown:
         context.route("**/*", self._route)
         self._file = file.as_uri()
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(30_000)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(self._file)
