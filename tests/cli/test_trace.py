@@ -94,6 +94,16 @@ def test_a_changed_trace_is_refused(run: Run, saved: Path) -> None:
     assert f"{saved}: line 1 is no trace" in run("trace", "--load", saved).error_line(1)
 
 
+def test_a_page_without_names_of_ids_is_still_a_page(run: Run, saved: Path, tmp_path: Path) -> None:
+    trace = load(saved)
+    trace.header.pieces.clear()
+    for step in trace.steps:
+        step.pieces.clear()
+    save(trace, saved)
+    assert run("trace", "--load", saved).code == 0
+    assert run("trace", "--load", saved, "--html", tmp_path / "x.html", "--step", "0").code == 0
+
+
 def test_texts_of_a_file_do_nothing_to_a_terminal(run: Run, saved: Path) -> None:
     trace = load(saved)
     nasty = dict.fromkeys(trace.header.pieces, "\x1b[2J\x9b\u202e\nx")

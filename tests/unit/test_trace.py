@@ -287,7 +287,7 @@ def test_faults_are_found(run: Trace, change: Callable[[Share], Share], fault: s
 def test_a_step_too_few_or_too_many_is_found(run: Trace) -> None:
     fewer = replace(run, steps=(*run.steps[:SOMEWHERE], *run.steps[SOMEWHERE + 1 :]))
     assert any("positions written" in found for found in faults(fewer))
-    with pytest.raises(TraceError, match="chooses the token of position"):
+    with pytest.raises(TraceError, match="was given token"):
         replay(fewer)
 
 
@@ -297,13 +297,41 @@ def test_a_step_too_few_or_too_many_is_found(run: Trace) -> None:
         ({"text": "else"}, "is not what its steps chose"),
         ({"draw": 1.5}, "would not have chosen"),
         ({"span": (0.0, 0.0)}, "would not have chosen"),
-        ({"token": 3}, "is not what its steps chose"),
+        ({"token": 3}, "would not have chosen token 3"),
         ({"position": 7}, "of position 7, not of"),
     ],
 )
 def test_a_choice_that_was_changed_does_not_replay(run: Trace, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError, match=message):
         replay(changed(run, SOMEWHERE, with_choice(**fields)))
+
+
+def test_a_token_that_was_exchanged_does_not_replay(run: Trace) -> None:
+    """Everything that names the token is changed alike; but the number does not fall on another one's share."""
+    at = next(n for n, step in enumerate(run.steps) if n > 5 and step.shares[0].choices[0].stages[-1].kept > 1)
+    choice = run.steps[at].shares[0].choices[0]
+    others = [
+        (token, probability)
+        for token, probability in zip(choice.candidates.ids, choice.candidates.probabilities, strict=True)
+        if token != choice.token
+    ]
+    for token, probability in [others[0], others[-1]]:
+        width = (choice.span or (0, 0))[0]
+        for span in (choice.span, (width, width + probability), (0.0, probability)):
+            with pytest.raises(TraceError, match="would not have chosen|was given token"):
+                replay(changed(run, at, with_choice(token=token, span=span)))
+
+
+def test_what_a_step_was_given_must_be_known(run: Trace) -> None:
+    other = changed(run, SOMEWHERE, lambda share: replace(share, ids=(share.ids[0] + 1,)))
+    with pytest.raises(TraceError, match=r"step 20 was given token \d+, which is not that of position"):
+        replay(other)
+
+
+def test_a_temperature_near_0_leaves_no_infinity_in_a_file(path: Path) -> None:
+    with opened(path) as session:
+        trace = record(session, [[2, 9]], max_tokens=4, temperature=1e-300, seed=1, ignore_eos=True)
+    assert decoded(encoded(trace).splitlines(), "x") == trace
 
 
 def test_a_greedy_choice_that_was_changed_does_not_replay(path: Path) -> None:
@@ -388,6 +416,7 @@ HUGE = 10**12
         ((0, "page"), HUGE, "no trace"),
         ((0, "model", "groups", 0, "window"), HUGE, "no trace"),
         ((0, "model", "layers"), HUGE, "not a division of its layers"),
+        ((0, "model", "layers"), 0, "not a division of its layers"),
         ((0, "model", "groups"), [], "not a division of its layers"),
         ((0, "model", "groups", 0, "layers"), [0, 1, 2], "not a division of its layers"),
         ((0, "model", "groups", 0, "window"), 0, "damaged|no trace"),
@@ -413,7 +442,7 @@ HUGE = 10**12
         ((*CHOICE, "candidates", "removed"), [""], "not of one length"),
         ((*CHOICE, "token"), 366, "is no candidate"),
         ((*SHARE, "attention"), [{"layer": 9, "position": 1, "first_key": 0, "weights": [[1.0]] * 4}], "of layer 9"),
-        ((*SHARE, "attention"), [{"layer": 0, "position": 1, "first_key": HUGE, "weights": [[1.0]] * 4}], "beyond"),
+        ((*SHARE, "attention"), [{"layer": 0, "position": 1, "first_key": HUGE, "weights": [[1.0]] * 4}], "other keys"),
     ],
 )
 def test_numbers_that_do_not_fit_each_other_are_refused(
@@ -456,6 +485,18 @@ def test_whatever_is_changed_is_an_error_or_can_be_shown(run: Trace, line: int, 
     except TraceError:
         return
     assert shown
+
+
+def test_what_is_too_deep_or_too_large_is_refused(run: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for deep in (b'{"cabochon_trace":1,"a":' + b"[" * 100_000, b'{"a":' + b"[" * 100_000):
+        with pytest.raises(TraceError, match="line 1 is nested too deep"):
+            decoded([deep], "x")
+    save(run, tmp_path / "run.jsonl")
+    monkeypatch.setattr("cabochon.trace.file.MOST_BYTES", 1 << 15)
+    with pytest.raises(TraceError, match="it is no trace"):
+        load(tmp_path / "run.jsonl")
+    with pytest.raises(TraceError, match="it is no trace"):
+        load("/dev/zero")
 
 
 def test_files_that_cannot_be_read_or_written(run: Trace, tmp_path: Path) -> None:

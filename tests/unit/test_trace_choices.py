@@ -17,7 +17,8 @@ from cabochon.errors import ConstraintError
 from cabochon.ops import numerics
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
-from cabochon.trace.choices import LISTED, NOT_ALLOWED, choice_made, glance
+from cabochon.trace.choices import LISTED, choice_made, glance
+from cabochon.trace.trace import NOT_ALLOWED
 from cabochon.types import Float32, LogitRow, SamplingParams
 
 FILTERS = ("top_k", "typical", "top_p", "min_p", "xtc")

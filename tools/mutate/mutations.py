@@ -653,8 +653,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "replaying takes a number on the upper border",
         (TRACE,),
         CHECK_MODULE,
-        "choice.span[0] <= choice.draw < choice.span[1]",
-        "choice.span[0] <= choice.draw",
+        "return fits and low <= draw < high",
+        "return fits and low <= draw",
     ),
     _one("a run begins anew too late", (TRACE,), RUNS_MODULE, "end = at + 1\n", "end = at + 2\n"),
     _one(

@@ -178,7 +178,7 @@ def _write_page(path: str, runs: list[tuple[str, Trace]]) -> None:
 def _title(trace: Trace) -> str:
     """What a page calls the run: the first words of its first prompt."""
     ids, pieces = trace.header.prompts[0].ids, trace.header.pieces
-    words = "".join(pieces[i] for i in ids[:12] if not pieces[i].startswith("<"))
+    words = "".join(piece for piece in (pieces.get(i, "") for i in ids[:12]) if not piece.startswith("<"))
     return " ".join(words.split())[:60] or "A run"
 
 

@@ -6,25 +6,36 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cabochon.errors import TraceError
 from cabochon.trace.runs import values_of
-from cabochon.trace.trace import ChoiceMade, Share, Step, Trace
+from cabochon.trace.trace import NOT_ALLOWED, ChoiceMade, Share, Step, Trace
+
+_ROUNDED = 1e-4
+"""Probabilities are binary32, and their sums in a file are of rounded ones."""
 
 
 def replay(trace: Trace) -> tuple[str, ...]:
-    """The text of each sequence, made again: every choice is repeated from its candidates and its random number.
+    """The text of each sequence, made again: what each step was given is what is known by then, and every choice is
+    repeated from its candidates and its random number.
+
+    Of a choice from more candidates than are listed only the share of the chosen one is known, not who comes before it.
 
     Raises ``TraceError`` where that gives another token or text than was written down.
     """
     texts, ids = [""] * len(trace.header.prompts), [list(prompt.ids) for prompt in trace.header.prompts]
     for step in trace.steps:
         for share in step.shares:
+            known, given = ids[share.sequence], share.ids[: len(share.ids) - share.guesses]
+            for position, token in zip(values_of(share.positions).tolist(), given, strict=False):
+                if position >= len(known) or known[position] != token:
+                    raise _not_replayed(step.step, f"was given token {token}, which is not that of position {position}")
             for choice in share.choices:
-                _check_choice(choice, step.step, len(ids[share.sequence]))
+                _check_choice(choice, step.step, len(known))
                 texts[share.sequence] += choice.text
                 if choice.ends != "stop":
-                    ids[share.sequence].append(choice.token)
+                    known.append(choice.token)
     for number, (end, text, known) in enumerate(zip(trace.end.sequences, texts, ids, strict=True)):
         if text != end.text or known[len(trace.header.prompts[number].ids) :] != list(end.token_ids):
             raise TraceError(f"the trace does not replay: text {number} is not what its steps chose; record it again")
@@ -56,16 +67,42 @@ def faults(trace: Trace) -> Iterator[str]:
 
 
 def _check_choice(choice: ChoiceMade, step: int, position: int) -> None:
-    where = f"the trace does not replay: step {step}"
     if choice.position != position:
-        raise TraceError(f"{where} chooses the token of position {choice.position}, not of {position}")
-    if choice.draw is None or choice.span is None:
-        place = choice.candidates.ids.index(choice.token) if choice.token in choice.candidates.ids else -1
-        right = place >= 0 and choice.candidates.removed[place] == ""
-    else:
-        right = choice.span[0] <= choice.draw < choice.span[1]
-    if not right:
-        raise TraceError(f"{where} would not have chosen token {choice.token}; the file was changed, record it again")
+        raise _not_replayed(step, f"chooses the token of position {choice.position}, not of {position}")
+    if not (_is_best(choice) if choice.draw is None else _is_drawn(choice, choice.draw)):
+        raise _not_replayed(step, f"would not have chosen token {choice.token}")
+
+
+def _is_best(choice: ChoiceMade) -> bool:
+    """Whether the chosen one is the first of those with the largest logit that could be chosen."""
+    return choice.token == min(_allowed(choice), default=(0, -1))[1]
+
+
+def _is_drawn(choice: ChoiceMade, draw: float) -> bool:
+    """Whether the number falls on the chosen one's share, and that is where its probability says it is."""
+    if choice.span is None:
+        return False
+    c, (low, high) = choice.candidates, choice.span
+    probability = dict(zip(c.ids, c.probabilities, strict=True))
+    removed = dict(zip(c.ids, c.removed, strict=True))
+    fits = removed.get(choice.token) == "" and abs(high - low - probability[choice.token]) < _ROUNDED
+    if fits and abs(sum(c.probabilities) - 1) < _ROUNDED:  # all that are left are listed
+        order = [token for _, token in sorted(_allowed(choice))]
+        before = sum(probability[token] for token in order[: order.index(choice.token)])
+        fits = abs(before - low) < _ROUNDED
+    return fits and low <= draw < high
+
+
+def _allowed(choice: ChoiceMade) -> list[tuple[float, int]]:
+    """(logit after bias and penalties, negated; id) of what could be chosen: the best one is the smallest."""
+    c = choice.candidates
+    logits = c.logits if c.adjusted is None else c.adjusted
+    columns = zip(c.ids, logits, c.removed, strict=True)
+    return [(-logit, token) for token, logit, removed in columns if removed != NOT_ALLOWED or token == choice.token]
+
+
+def _not_replayed(step: int, what: str) -> TraceError:
+    return TraceError(f"the trace does not replay: step {step} {what}; the file was changed, record it again")
 
 
 def _reading_faults(trace: Trace, step: Step, share: Share) -> Iterator[str]:
@@ -82,11 +119,13 @@ def _reading_faults(trace: Trace, step: Step, share: Share) -> Iterator[str]:
 def _slot_faults(trace: Trace) -> Iterator[str]:
     """Each slot holds the key that was written last to it, and nobody reads another there."""
     page = trace.header.page
+    written = _written(trace)
     for group in range(len(trace.header.model.groups)):
         shares = [[(share, values_of(share.slots[group])) for share in step.shares] for step in trace.steps]
+        # Only slots and positions that occur have a place here: whatever numbers a file holds take no memory.
         known = np.unique(np.concatenate([slots for own in shares for _, slots in own]))
         held = np.full((len(known), 2), -1)  # of each of these slots: (sequence, key)
-        slot_of = np.full((len(trace.header.prompts), sum(step.cost.tokens for step in trace.steps)), -1)
+        slot_of = {sequence: np.full(len(positions), -1) for sequence, positions in written.items()}
         for step, own in zip(trace.steps, shares, strict=True):
             for share, slots in own:
                 positions = values_of(share.positions)
@@ -94,9 +133,22 @@ def _slot_faults(trace: Trace) -> Iterator[str]:
                     yield f"step {step.step}: a position of sequence {share.sequence} has another place in its page"
                 places = np.searchsorted(known, slots)
                 held[places] = np.stack((np.full_like(positions, share.sequence), positions), axis=1)
-                slot_of[share.sequence, positions] = places
+                slot_of[share.sequence][np.searchsorted(written[share.sequence], positions)] = places
             for share, _ in own:
-                keys = np.arange(values_of(share.first_key[group]).min(), values_of(share.last_key[group]).max() + 1)
-                found = held[slot_of[share.sequence, keys]]
-                if not ((found[:, 0] == share.sequence) & (found[:, 1] == keys)).all():
+                first = int(values_of(share.first_key[group]).min())
+                last = int(values_of(share.last_key[group]).max())
+                low, high = np.searchsorted(written[share.sequence], [first, last + 1])
+                keys = written[share.sequence][low:high]
+                found = held[slot_of[share.sequence][low:high]]
+                there = (found[:, 0] == share.sequence) & (found[:, 1] == keys)
+                if len(keys) != last - first + 1 or not there.all():
                     yield f"step {step.step}: sequence {share.sequence} reads a key that is not there any more"
+
+
+def _written(trace: Trace) -> dict[int, NDArray[np.int64]]:
+    """Of each sequence the positions that are ever written, ascending."""
+    found = defaultdict[int, list[NDArray[np.int64]]](list)
+    for step in trace.steps:
+        for share in step.shares:
+            found[share.sequence].append(values_of(share.positions))
+    return {sequence: np.unique(np.concatenate(parts)) for sequence, parts in found.items()}

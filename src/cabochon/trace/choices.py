@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cabochon.events import Choice, Stage
 from cabochon.ops import numerics
 from cabochon.sampling import filters
-from cabochon.trace.trace import Candidates, ChoiceMade, StageLeft
+from cabochon.trace.trace import NOT_ALLOWED, Candidates, ChoiceMade, StageLeft
 from cabochon.types import Float32, Int32, LogitRow
 
 LISTED = 50
@@ -18,9 +18,6 @@ LISTED = 50
 
 FEW = 1024
 """Among more ids than these a table of the vocabulary finds places faster."""
-
-NOT_ALLOWED = "not allowed"
-"""Why an id is no candidate that the tokenizer, a constraint, bad words or ``min_tokens`` forbid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +112,10 @@ def _left(stage: Stage, mass: np.float32, vocab: int) -> StageLeft:
 def _scaled(adjusted: Float32, best: np.float32, temperature: float) -> Float32:
     """The filter's own arithmetic: the best candidate goes first, for it is what the others are taken less."""
     logits = np.concatenate((np.array([best]), adjusted))
-    return filters.temperature(filters.Candidates(np.arange(len(logits), dtype=np.int32), logits), temperature).logits[
-        1:
-    ]
+    numbered = filters.Candidates(np.arange(len(logits), dtype=np.int32), logits)
+    scaled = filters.temperature(numbered, temperature).logits[1:]
+    # A temperature near 0 takes the others beyond binary32, but a file has no infinity.
+    return np.maximum(scaled, np.finfo(np.float32).min)
 
 
 def _removed(seen: Glance, allowed: NDArray[np.bool_]) -> tuple[str, ...]:

@@ -188,11 +188,12 @@ class Explainer:
 
     def _attention(self, sequence: int, row: AttentionRow) -> Iterator[str]:
         """The keys that each head looks at most."""
-        ids = self._ids[sequence]
+        ids = dict(enumerate(self._ids[sequence]))
         for head, weights in enumerate(row.weights):
             best = sorted(range(len(weights)), key=lambda key: -weights[key])[:SHOWN]
             looks = ", ".join(
-                f"{row.first_key + key} {self._piece(ids[row.first_key + key])} {weights[key]:.3f}" for key in best
+                f"{row.first_key + key} {self._piece(ids.get(row.first_key + key, -1))} {weights[key]:.3f}"
+                for key in best
             )
             yield f"  layer {row.layer:<2} head {head} of position {row.position} looks at {looks}"
 

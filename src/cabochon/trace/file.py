@@ -19,6 +19,9 @@ class _Version(msgspec.Struct):
     cabochon_trace: int
 
 
+MOST_BYTES = 1 << 30
+"""A larger file is refused, so that one without end is."""
+
 _Line: TypeAlias = Header | Step | VariantRun | End
 
 _VERSION = msgspec.json.Decoder(_Version)
@@ -60,9 +63,12 @@ def load(path: str | Path) -> Trace:
     """The trace in a file. Raises ``TraceError`` if it cannot be read, is no trace, or of another version."""
     try:
         with Path(path).open("rb") as file:
-            return decoded(file, str(path))
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(data) > MOST_BYTES:
+        raise TraceError(f"{path}: more than {MOST_BYTES >> 20:,} MiB; it is no trace")
+    return decoded(data.splitlines(), str(path))
 
 
 def _part(line: bytes, number: int, name: str) -> _Line:
@@ -73,6 +79,8 @@ def _part(line: bytes, number: int, name: str) -> _Line:
     except msgspec.MsgspecError as error:
         what = "is no trace" if number == 1 else "is damaged"
         raise TraceError(f"{name}: line {number} {what}: {error}") from None
+    except RecursionError:
+        raise TraceError(f"{name}: line {number} is nested too deep; the file is no trace") from None
     except UnicodeDecodeError:
         raise TraceError(f"{name}: line {number} is no text; the file is no trace, or damaged") from None
 

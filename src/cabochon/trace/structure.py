@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cabochon.errors import TraceError
+from cabochon.trace.runs import values_of
 from cabochon.trace.trace import Candidates, ModelFacts, Runs, Share, Step, Trace
 
 _MOST = 1 << 31
@@ -24,14 +25,13 @@ def _faults(trace: Trace) -> Iterator[str]:
     if not trace.steps:
         yield "there are no steps"
     layers = sorted(layer for group in model.groups for layer in group.layers)
-    if len(layers) != model.layers or layers != list(range(len(layers))):
+    if not layers or len(layers) != model.layers or layers != list(range(len(layers))):
         yield "its groups are not a division of its layers"
     if len(end.sequences) != len(header.prompts):
         yield f"{len(header.prompts)} prompts came to {len(end.sequences)} ends"
-    every = [("", trace.steps), *((variant.variant, variant.steps) for variant in trace.variants)]
-    for variant, steps in every:
+    for whose, steps in (("its", trace.steps), *((f"{v.variant}'s", v.steps) for v in trace.variants)):
         if [step.step for step in steps] != list(range(len(steps))):
-            yield f"its steps {variant} are not numbered one after the other".replace("  ", " ")
+            yield f"{whose} steps are not numbered one after the other"
         for step in steps:
             yield from (f"step {step.step}: {fault}" for fault in _step_faults(trace, step, steps))
 
@@ -62,15 +62,16 @@ def _share_faults(model: ModelFacts, share: Share, longest: int) -> Iterator[str
     for runs in (share.positions, *share.first_key, *share.last_key):
         if max(_ends(runs)) >= longest:
             yield f"a position or key is beyond the text's {longest}"
-    if any(min(_ends(last)) < min(_ends(first)) for first, last in zip(share.first_key, share.last_key, strict=True)):
-        yield "a row sees less than nothing"
+    for first, last in zip(share.first_key, share.last_key, strict=True):
+        if (values_of(last) < values_of(first)).any():
+            yield "a row sees less than nothing"
     for choice in share.choices:
         yield from _candidate_faults(choice.candidates, choice.token)
     for row in share.attention:
         if row.layer >= model.layers or len(row.weights) != model.heads:
             yield f"attention is told of layer {row.layer} and {len(row.weights)} heads"
-        elif any(row.first_key + len(head) > longest for head in row.weights):
-            yield "attention is told of keys beyond the text"
+        elif row.position >= longest or any(row.first_key + len(head) != row.position + 1 for head in row.weights):
+            yield "attention is told of other keys than those up to its row"
 
 
 def _candidate_faults(c: Candidates, token: int) -> Iterator[str]:

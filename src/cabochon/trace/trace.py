@@ -27,6 +27,10 @@ Runs: TypeAlias = tuple[tuple[int, int, int], ...]
 Verdict: TypeAlias = Literal["identical bits", "rounding", "broken", "not reached"]
 
 
+NOT_ALLOWED = "not allowed"
+"""Why an id is no candidate that the tokenizer, a constraint, bad words or ``min_tokens`` forbid."""
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all parts of a trace have in common: they do not change, and know no fields but their own."""
 
