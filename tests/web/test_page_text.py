@@ -61,3 +61,17 @@ def test_tabs_stand_under_what_is_asked_of_them(show: Show, alone: Trace) -> Non
     equal = [variant.variant for variant in alone.variants if variant.equal]
     others = [variant.variant for variant in alone.variants if not variant.equal]
     assert groups == {"recorded": ["cached"], "must be the same": equal, "must break": others}
+
+
+def test_the_number_above_a_token_is_the_position_that_the_model_is_told(show: Show, alone: Trace) -> None:
+    shown = show(("alone", alone))
+    shown.go(7)
+    numbers = shown.find(".at:not([hidden])")
+    assert numbers.all_inner_texts() == ["38"]
+    assert shown.find(".at.wrong:not([hidden])").count() == 0
+    shown.way("wrong-position")
+    assert numbers.all_inner_texts() == ["0"]
+    assert shown.find(".at.wrong:not([hidden])").count() == 1
+    shown.way("no-cache")
+    assert numbers.all_inner_texts() == ["0", "38"]
+    assert shown.find(".at.wrong:not([hidden])").count() == 0

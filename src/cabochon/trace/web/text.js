@@ -4,6 +4,7 @@
  */
 
 import { go, h, interval, quoted } from "cabochon/dom.js";
+import { lastOf } from "cabochon/run.js";
 import { chosenInWords } from "cabochon/sentence.js";
 
 /** Pixels from line to line and above the first (see `.line` in the style), and lines that stay in sight before the lit one. */
@@ -19,7 +20,8 @@ function visible(piece) {
 export function mount(element, run) {
   const info = h("p", { class: "quiet numbers", id: "token-info" });
   const lines = h("div", { class: "lines" });
-  element.append(legend(), lines, info);
+  const cachedToo = key("other", "chosen by the cached run only");
+  element.append(legend(cachedToo), lines, info);
   /** The way whose tokens are there, and their elements: [sequence][position]. */
   let shown = null;
   let chips = [];
@@ -102,14 +104,21 @@ export function mount(element, run) {
     CSS.highlights.set("later", new Highlight(...chips.map((buttons, s) => between(buttons, known[s][step], buttons.length))));
   }
 
-  /** Numbers the first and the last of the tokens that go in: a label over the line, so that the line keeps its layout. */
-  function number(sequence, start, end) {
-    const ends = start < end ? [start, end - 1] : [];
+  /**
+   * Numbers the first and the last of the tokens that go in, with the positions that the model is told: labels over the line,
+   * so that the line keeps its layout.
+   */
+  function number(way, step, sequence) {
+    const [start, end] = [way.tracks[sequence].start[step], way.tracks[sequence].end[step]];
+    const positions = way.share(step, sequence)?.positions;
+    const ends = positions ? [[start, positions[0][0]], [end - 1, lastOf(positions)]] : [];
     labels[sequence].forEach((label, n) => {
-      const button = chips[sequence][ends[n]];
+      const [place, position] = ends[n] ?? [];
+      const button = chips[sequence][place];
       label.hidden = !button || (n === 1 && start === end - 1);
       if (label.hidden) return;
-      label.textContent = `${ends[n]}`;
+      label.textContent = `${position}`;
+      label.classList.toggle("wrong", position !== place);
       label.style.left = `${button.offsetLeft}px`;
       label.style.top = `${button.offsetTop}px`;
     });
@@ -127,7 +136,8 @@ export function mount(element, run) {
       }
     });
     shade(way, step);
-    chips.forEach((_, s) => number(s, way.tracks[s].start[step], way.tracks[s].end[step]));
+    chips.forEach((_, s) => number(way, step, s));
+    cachedToo.hidden = way.variant === null;
     [...lines.children].forEach((line, s) => line.classList.toggle("focused", s === sequence));
     const share = way.share(step, sequence);
     info.textContent = share
@@ -145,15 +155,17 @@ export function mount(element, run) {
   return { show };
 }
 
+const key = (kind, word) => h("span", { class: "key" }, h("i", { "data-token": kind }), word);
+
 /** What the looks of tokens mean. */
-function legend() {
-  const key = (kind, word) => h("span", { class: "key" }, h("i", { "data-token": kind }), word);
+function legend(cachedToo) {
   return h(
     "p",
     { class: "legend beside" },
     key("in", "goes in"),
     key("seen", "looked back at"),
     key("out", "chosen"),
+    cachedToo,
     h("span", { class: "given" }, "prompt"),
     h("span", { class: "reply" }, "reply"),
   );
