@@ -318,7 +318,7 @@ def test_a_token_that_was_exchanged_does_not_replay(run: Trace) -> None:
     for token, probability in [others[0], others[-1]]:
         width = (choice.span or (0, 0))[0]
         for span in (choice.span, (width, width + probability), (0.0, probability)):
-            with pytest.raises(TraceError, match="would not have chosen|was given token"):
+            with pytest.raises(TraceError, match=r"would not have chosen|was given token"):
                 replay(changed(run, at, with_choice(token=token, span=span)))
 
 
