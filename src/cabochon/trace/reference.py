@@ -21,6 +21,7 @@ from cabochon.model.tensors import tensor_specs
 from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.session.session import Session
+from cabochon.trace.against import LOGIT_TOLERANCE
 from cabochon.types import Float32, Int32
 
 MEAN = 2e-3
@@ -61,9 +62,9 @@ class Agreement:
     first_step: int | None
     """The first turn whose token would have been another."""
     margin: float | None
-    """How far our largest logit was above the next one there."""
+    """How far our largest logit, after bias and penalties, was above the next one there."""
     explained: bool
-    """Whether every such token is one that the difference of the logits can change."""
+    """Whether every such token is one that rounding can change."""
     mean_logprob_difference: float
     """Of the chosen tokens."""
     max_logprob_difference: float
@@ -197,7 +198,7 @@ class _Following:
         )
         if other.token != choice.token:
             if self._first is None:
-                second, first = np.partition(ours, -2)[-2:]
+                second, first = np.partition(ours if choice.row is None else choice.row, -2)[-2:]
                 self._first, self._margin = len(self._differences) - 1, float(first - second)
             self._explained = self._explained and _can_change(choice, ours, off)
         self._ids.append(token_id)
@@ -221,11 +222,13 @@ class _Following:
 
 
 def _can_change(choice: Choice, ours: Float32, off: float) -> bool:
-    """Whether logits that are off by so much can choose another token."""
+    """Whether it is rounding that chose another token: the logits are off by no more than rounding may make them, and
+    what was drawn lies where so little decides."""
+    if off > LOGIT_TOLERANCE * max(float(np.std(ours)), 1.0):
+        return False
+    if choice.draw is None:  # two logits that change places are that close
+        return True
     last = choice.stages[-1]
-    if choice.draw is None:
-        second, first = np.partition(ours, -2)[-2:]
-        return bool(first - second <= 2 * off)
     # Every probability is off by a factor of exp(2 off) at most, and a filter may have cut one candidate off.
     weights = np.exp(last.logits.astype(np.float64) - float(last.logits[0]))
     sums = np.cumsum(weights) / weights.sum()
