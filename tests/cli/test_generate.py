@@ -86,7 +86,8 @@ def test_every_option_reaches_the_session(run: Run, tiny: Path, monkeypatch: pyt
         "--dry-sequence-breaker",
         "none",
     )
-    assert {key: loaded[key] for key in loaded if key not in ("model", "progress", "whole_context", "keep_queries")} == {
+    others = ("model", "progress", "whole_context", "keep_queries")
+    assert {key: loaded[key] for key in loaded if key not in others} == {
         "backend": "torch", "threads": 3, "context": 77, "chunk": 9, "activations": "int8", "kv_type": "bf16",
         "max_running": 3, "kv_memory": 64 << 20, "speculate": 4,
     }  # fmt: skip
