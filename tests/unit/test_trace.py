@@ -106,6 +106,21 @@ def test_recomputing_costs_what_the_variant_costs(path: Path) -> None:
     assert chosen == list(trace.end.sequences[0].token_ids)
 
 
+def test_variants_are_of_the_run_whatever_its_seed(path: Path) -> None:
+    """Without a seed each request draws one; the variants must not draw another."""
+    trace = record(
+        opened(path, whole_context=True),
+        [PROMPTS[1]],
+        against=["concat"],
+        max_tokens=24,
+        temperature=9.0,
+        ignore_eos=True,
+    )
+    (variant,) = trace.variants
+    assert [step.shares[0].choices[0].token for step in variant.steps] == list(trace.end.sequences[0].token_ids)
+    assert [step.shares[0].ids for step in variant.steps][-1][2:] == trace.end.sequences[0].token_ids[:-1]
+
+
 def test_pages_behind_the_window_are_let_go(run: Trace) -> None:
     held = [share.held_from for step in run.steps for share in step.shares if share.sequence == 0]
     assert held == sorted(held)

@@ -106,7 +106,6 @@ def compare(
     session: Session,
     prompt: str | Sequence[int],
     names: Iterable[str] = ("all",),
-    watch: Watch | None = None,
     **options: Any,
 ) -> Comparison:
     """Runs a generation and then, beside it, the variants of these names; options are those of ``Session.request``.
@@ -115,7 +114,12 @@ def compare(
 
     Raises ``UsageError`` if it has no room or is busy, or a name is unknown, and whatever ``generate`` raises.
     """
-    variants, request = variants_of(names), session.request(prompt, **options)
+    return compare_request(session, session.request(prompt, **options), names)
+
+
+def compare_request(session: Session, request: Request, names: Iterable[str], watch: Watch | None = None) -> Comparison:
+    """As ``compare``, for what is asked already: its seed, too, which without one given is another in each request."""
+    variants = variants_of(names)
     check_room(session, request)
     state = finished(session.new_engine(), request)
     if state.error is not None:

@@ -16,7 +16,7 @@ from cabochon.errors import UsageError
 from cabochon.model.native_model import NativeModel
 from cabochon.session.session import Session
 from cabochon.text.detokenizer import Detokenizer
-from cabochon.trace.against import Outcome, compare, variants_of
+from cabochon.trace.against import Outcome, compare_request, variants_of
 from cabochon.trace.attention import attention_of
 from cabochon.trace.choices import LISTED
 from cabochon.trace.costs import Cost, cost_of, counted, position_bytes, recomputing
@@ -83,7 +83,7 @@ def record(
     seconds, after = time.perf_counter() - start, counted(model)
     steps = tuple(_with_texts(recorder.steps(), states, session))
     header = Header(VERSION, _facts(session, fingerprint), PAGE, tuple(map(_prompt, requests)), pieces)
-    variants = tuple(_variants(session, prompts[0], names, recorder.named, options)) if names else ()
+    variants = tuple(_variants(session, requests[0], names, recorder.named)) if names else ()
     end = End(
         sequences=tuple(_end(state, session) for state in states),
         cost=total(step.cost for step in steps),
@@ -150,14 +150,11 @@ def _text(state: RequestState, session: Session) -> Iterator[dict[str, str | Non
         yield {"text": detokenizer.flush(), "ends": "stop"}
 
 
-def _variants(
-    session: Session, prompt: str | Sequence[int], names: Sequence[str], named: set[int], options: dict[str, Any]
-) -> Iterator[VariantRun]:
-    request = session.request(prompt, **options)
+def _variants(session: Session, request: Request, names: Sequence[str], named: set[int]) -> Iterator[VariantRun]:
     recorders = {name: recorder_of(session, named, LISTED_OF_VARIANTS) for name in names}
     for recorder in recorders.values():
         recorder.sequences[0] = Recorded(0, len(request.prompt), request.params.temperature)
-    comparison = compare(session, prompt, names, lambda name, record: recorders[name](record), **options)
+    comparison = compare_request(session, request, names, lambda name, record: recorders[name](record))
     for outcome in comparison.variants:
         steps = tuple(recorders[outcome.name].steps())
         pieces = {i: piece for step in steps for i, piece in step.pieces.items()}
