@@ -42,7 +42,8 @@ def test_the_commands_about_traces_run_one_after_the_other(
     for line in lines:
         # The tiny model has fewer layers than those of the example.
         words = ["1,2" if word == "5,11" else word for word in line[1:]]
-        assert run(*words, "--model", tiny, "--context", "128").code == 0, line
+        model = () if "--load" in words else ("--model", tiny, "--context", "128")
+        assert run(*words, *model).code == 0, line
 
 
 @pytest.mark.parametrize("code", examples("together.md", "tracing.md"))

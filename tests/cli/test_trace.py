@@ -77,7 +77,7 @@ def test_attention_is_shown(run: Run, tiny: Path) -> None:
 
 def test_a_saved_trace_needs_no_model(run: Run, tiny: Path, saved: Path) -> None:
     fresh = run(*ASK, "--model", tiny).out
-    again = run("trace", "--load", saved, "--model", "no-such-model")
+    again = run("trace", "--load", saved)
     assert again.code == 0
     replayed = "Replayed: every choice made again from its candidates gives the same text.\n"
     assert again.out == fresh + replayed
@@ -128,7 +128,14 @@ def test_texts_of_a_file_do_nothing_to_a_terminal(run: Run, saved: Path) -> None
             ("--ids", "2", "--attention", "x"),
             "--attention must be layer numbers with commas between, or 'all', not 'x'",
         ),
-        (("--load", "x.jsonl", "--attention", "1"), "--load shows a run that is over"),
+        (("--load", "x.jsonl", "--attention", "1"), "--load shows a run that is over; it takes no --attention"),
+        (("--load", "x.jsonl", "--seed", "1"), "--load shows a run that is over; it takes no --seed"),
+        (("--load", "x.jsonl", "--max-tokens", "1"), "--load shows a run that is over; it takes no --max-tokens"),
+        (("--load", "x.jsonl", "--model", "m"), "--load shows a run that is over; it takes no --model"),
+        (("--load", "x.jsonl", "text"), "--load shows a run that is over; it takes no PROMPT"),
+        (("--demo-page", "x.html", "--step", "1"), "--demo-page has runs of its own; it takes no --step"),
+        (("--demo-page", "x.html", "--temperature", "0"), "--demo-page has runs of its own; it takes no --temperature"),
+        (("--ids", "2", "--json", "--step", "0"), "give one or the other"),
         (("--ids", "2", "--html", "no/such/x.html"), "--html 'no/such/x.html': there is no such folder"),
         (("--ids", "2", "--demo-page", "x.html"), "--demo-page has runs of its own"),
         (("--ids", "2,x"), "--ids: 'x' is not a token id"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Literal
 
 import click
+from click.core import ParameterSource
 
 from cabochon.cli import stdio
 from cabochon.cli.conversation import check_place
@@ -103,14 +104,14 @@ def command(
     ]
     for option, path in (("--save", save), ("--html", html), ("--demo-page", demo_page)):
         check_place(option, path)
+    if as_json and step is not None:
+        raise UsageError("--json is the whole trace, and --step a part in words; give one or the other")
     if demo_page is not None:
-        if prompts or load is not None:
-            raise UsageError("--demo-page has runs of its own; it takes no prompt and no --load")
+        _refuse_others("--demo-page has runs of its own", {"demo_page", *_names(ModelOptions)})
         _write_page(demo_page, list(demo_runs(_demo_session(model))))
         return
     if load is not None:
-        if prompts or against is not None or attention is not None or save is not None:
-            raise UsageError("--load shows a run that is over; it takes no prompt, --against, --attention or --save")
+        _refuse_others("--load shows a run that is over", {"load", "step", "html", "as_json"})
         trace = file.load(load)
         replay(trace)
     else:
@@ -129,6 +130,19 @@ def command(
         stdio.write(line + "\n")
     if load is not None:
         stdio.write("Replayed: every choice made again from its candidates gives the same text.\n")
+
+
+def _refuse_others(why: str, allowed: set[str]) -> None:
+    """Raises ``UsageError`` naming whatever else was given on the command line: it would be ignored."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name not in allowed and context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
+            name = param.opts[-1] if isinstance(param, click.Option) else "PROMPT"
+            raise UsageError(f"{why}; it takes no {name}")
+
+
+def _names(options: type[ModelOptions]) -> set[str]:
+    return {field.name for field in fields(options)}
 
 
 def _recorded(

@@ -50,16 +50,15 @@ def faults(trace: Trace) -> Iterator[str]:
     - A key stays where it was written, and no other sequence writes there while it is held.
     - Of a prompt of P ids and N choices P + N - 1 rows are run.
     """
-    written = defaultdict[int, list[int]](list)
+    written = _written(trace)
     for step in trace.steps:
         for share in step.shares:
-            written[share.sequence] += values_of(share.positions).tolist()
             yield from _reading_faults(trace, step, share)
-    yield from _slot_faults(trace)
+    yield from _slot_faults(trace, {sequence: np.unique(positions) for sequence, positions in written.items()})
     for sequence, (prompt, end) in enumerate(zip(trace.header.prompts, trace.end.sequences, strict=True)):
         choices = len(end.token_ids) + (end.finish_reason == "stop")
         rows = len(prompt.ids) + choices - 1
-        if written[sequence] != list(range(rows)):
+        if not np.array_equal(written.get(sequence, ()), np.arange(rows)):
             yield f"sequence {sequence}: positions written are not 0 to {rows - 1}, once each"
     tokens = sum(step.cost.tokens for step in trace.steps)
     if tokens != sum(map(len, written.values())) or tokens != trace.end.cost.tokens:
@@ -116,10 +115,12 @@ def _reading_faults(trace: Trace, step: Step, share: Share) -> Iterator[str]:
             yield f"step {step.step}: sequence {share.sequence} reads keys that were let go"
 
 
-def _slot_faults(trace: Trace) -> Iterator[str]:
-    """Each slot holds the key that was written last to it, and nobody reads another there."""
+def _slot_faults(trace: Trace, written: dict[int, NDArray[np.int64]]) -> Iterator[str]:
+    """Each slot holds the key that was written last to it, and nobody reads another there.
+
+    ``written`` has each sequence's positions, ascending.
+    """
     page = trace.header.page
-    written = _written(trace)
     for group in range(len(trace.header.model.groups)):
         shares = [[(share, values_of(share.slots[group])) for share in step.shares] for step in trace.steps]
         # Only slots and positions that occur have a place here: whatever numbers a file holds take no memory.
@@ -146,9 +147,9 @@ def _slot_faults(trace: Trace) -> Iterator[str]:
 
 
 def _written(trace: Trace) -> dict[int, NDArray[np.int64]]:
-    """Of each sequence the positions that are ever written, ascending."""
+    """Of each sequence the positions that are written, in the order of the steps."""
     found = defaultdict[int, list[NDArray[np.int64]]](list)
     for step in trace.steps:
         for share in step.shares:
             found[share.sequence].append(values_of(share.positions))
-    return {sequence: np.unique(np.concatenate(parts)) for sequence, parts in found.items()}
+    return {sequence: np.concatenate(parts) for sequence, parts in found.items()}

@@ -78,6 +78,9 @@ def choice_made(seen: Glance, position: int, temperature: float) -> ChoiceMade:
     allowed = seen.adjusted > -np.inf
     adjusted = np.where(allowed, seen.adjusted, seen.logits)
     last, greedy = seen.stages[-1], seen.draw is None
+    weights = filters.weights(filters.Candidates(last.ids, last.logits))
+    sums = np.cumsum(weights)
+    places = _places(seen.ids, last.ids, seen.vocab)
     return ChoiceMade(
         position=position,
         token=seen.token_id,
@@ -93,10 +96,10 @@ def choice_made(seen: Glance, position: int, temperature: float) -> ChoiceMade:
             adjusted=_numbers(adjusted) if (adjusted != seen.logits).any() else None,
             scaled=None if greedy else _numbers(_scaled(adjusted, seen.best, temperature)),
             removed=_removed(seen, allowed),
-            probabilities=_numbers(_probabilities(seen.ids, last, seen.vocab)),
+            probabilities=_numbers(np.where(places >= 0, weights[places] / sums[-1], np.float32(0))),
         ),
         draw=seen.draw,
-        span=None if greedy else _span(seen.token_id, last),
+        span=None if greedy else _span(sums.astype(np.float64), int(np.flatnonzero(last.ids == seen.token_id)[0])),
         ends=None,
     )
 
@@ -130,18 +133,8 @@ def _removed(seen: Glance, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _probabilities(ids: Int32, last: Stage, vocab: int) -> Float32:
-    """[n] of being drawn; of the greedy choice that is 1."""
-    weights = filters.weights(filters.Candidates(last.ids, last.logits))
-    places = _places(ids, last.ids, vocab)
-    found: Float32 = np.where(places >= 0, weights[places] / np.cumsum(weights)[-1], np.float32(0))
-    return found
-
-
-def _span(token_id: int, last: Stage) -> tuple[float, float]:
-    """As ``filters.draw`` sums weights up."""
-    sums = np.cumsum(filters.weights(filters.Candidates(last.ids, last.logits))).astype(np.float64)
-    place = int(np.flatnonzero(last.ids == token_id)[0])
+def _span(sums: NDArray[np.float64], place: int) -> tuple[float, float]:
+    """The share of the candidate at a place in the running sums of weights, as ``filters.draw`` has them."""
     return float(sums[place - 1] / sums[-1]) if place else 0.0, float(sums[place] / sums[-1])
 
 

@@ -36,6 +36,7 @@ from cabochon.trace.trace import (
     VariantRun,
     total,
 )
+from cabochon.trace.verify import check_idle
 from cabochon.types import PAGE, SamplingParams
 
 LISTED_OF_VARIANTS = 10
@@ -68,8 +69,7 @@ def record(
     """
     if not prompts:
         raise UsageError("there is no prompt; give at least one")
-    if not session.idle:
-        raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+    check_idle(session)
     names = [variant.name for variant in variants_of(against)]
     requests = [session.request(prompt, **options) for prompt in prompts]
     pieces = {i: session.tokenizer.piece(i) for request in requests for i in request.prompt}

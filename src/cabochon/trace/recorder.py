@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from msgspec.structs import replace
-
 from cabochon.events import Choice, SequencePlan, StepPlan, StepRecord
 from cabochon.trace.choices import FEW, LISTED, Glance, choice_made, glance
 from cabochon.trace.runs import runs_of
@@ -78,8 +76,8 @@ class Recorder:
             for index, (plan, seen) in enumerate(zip(taken.plan.sequences, taken.choices, strict=True)):
                 choices = tuple(self._made(choice, plan, n) for n, choice in enumerate(seen))
                 rows = slice(row, row + plan.rows)
-                share = _share(taken.step, index, rows, plan, self.sequences[plan.request], choices)
-                shares.append(replace(share, attention=taken.attention[index]))
+                looks = taken.attention[index]
+                shares.append(_share(taken.step, index, rows, plan, self.sequences[plan.request], choices, looks))
                 row += plan.rows
             cost, pieces = self.cost_of(taken.step), self._new_pieces(shares)
             yield Step(number, tuple(shares), cost, round(taken.seconds, 6), pieces)
@@ -105,7 +103,13 @@ class Recorder:
 
 
 def _share(
-    step: StepInput, number: int, rows: slice, plan: SequencePlan, sequence: Recorded, choices: tuple[ChoiceMade, ...]
+    step: StepInput,
+    number: int,
+    rows: slice,
+    plan: SequencePlan,
+    sequence: Recorded,
+    choices: tuple[ChoiceMade, ...],
+    attention: tuple[AttentionRow, ...],
 ) -> Share:
     """One sequence's rows of a step, as the model was given them."""
     return Share(
@@ -120,6 +124,7 @@ def _share(
         last_key=_runs_of_each(step.last_key[:, rows]),
         held_from=tuple(int((table[number] >= 0).argmax()) * PAGE for table in step.page_tables),
         choices=choices,
+        attention=attention,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cabochon.engine.request import Request
-from cabochon.errors import MissingDependencyError, UnsupportedError, UsageError
+from cabochon.errors import MissingDependencyError, UnsupportedError
 from cabochon.events import Choice, StepRecord
 from cabochon.model.config import GemmaConfig
 from cabochon.model.tensors import tensor_specs
@@ -22,6 +22,7 @@ from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.session.session import Session
 from cabochon.trace.against import LOGIT_TOLERANCE
+from cabochon.trace.verify import check_idle, finished
 from cabochon.types import Float32, Int32
 
 MEAN = 2e-3
@@ -140,17 +141,10 @@ def agreement(session: Session, reference: Reference, prompt: str | Sequence[int
     Raises ``UsageError`` if the session is busy, and whatever ``generate`` raises.
     """
     request = session.request(prompt, **options)
-    if not session.idle:
-        raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+    check_idle(session)
     following = _Following(session, reference, request)
     reference.start()
-    engine = session.new_engine(following)
-    state = engine.submit(request)
-    try:
-        while not engine.idle:
-            engine.step()
-    finally:
-        engine.cancel(state)
+    state = finished(session.new_engine(following), request)
     if state.error is not None:
         raise state.error
     return following.outcome()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cabochon.errors import TraceError
 from cabochon.trace.runs import values_of
@@ -32,15 +32,16 @@ def _faults(trace: Trace) -> Iterator[str]:
     for whose, steps in (("its", trace.steps), *((f"{v.variant}'s", v.steps) for v in trace.variants)):
         if [step.step for step in steps] != list(range(len(steps))):
             yield f"{whose} steps are not numbered one after the other"
+        longest = sum(step.cost.tokens for step in steps) + max(map(len, (prompt.ids for prompt in header.prompts)))
         for step in steps:
-            yield from (f"step {step.step}: {fault}" for fault in _step_faults(trace, step, steps))
+            yield from (f"step {step.step}: {fault}" for fault in _step_faults(trace, step, longest))
 
 
-def _step_faults(trace: Trace, step: Step, steps: Sequence[Step]) -> Iterator[str]:
+def _step_faults(trace: Trace, step: Step, longest: int) -> Iterator[str]:
+    """No text of the trace has as many as ``longest`` positions."""
     if not step.shares or step.cost.tokens != sum(len(share.ids) for share in step.shares):
         yield "its rows are not those of its sequences"
     known = len(trace.header.prompts)
-    longest = sum(step.cost.tokens for step in steps) + max(len(prompt.ids) for prompt in trace.header.prompts)
     for share in step.shares:
         if share.sequence >= known:
             yield f"there is no sequence {share.sequence}"

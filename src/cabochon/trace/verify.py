@@ -51,6 +51,12 @@ def verify(session: Session, prompt: str | Sequence[int], **options: Any) -> Ver
     return _compare(session, request)
 
 
+def check_idle(session: Session) -> None:
+    """Raises ``UsageError`` if a generation is under way, whose pages another engine would not know of."""
+    if not session.idle:
+        raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+
+
 def check_room(session: Session, request: Request) -> None:
     """Raises ``UsageError`` unless one step can take the whole text, and nothing else is under way."""
     longest = len(request.prompt) + request.max_tokens
@@ -59,8 +65,7 @@ def check_room(session: Session, request: Request) -> None:
             f"prompt and max_tokens together are {longest}, but one step takes {session.rows} rows;"
             " load the model with whole_context=True"
         )
-    if not session.idle:
-        raise UsageError("an unfinished generation holds the key/value cache; finish it or close its stream first")
+    check_idle(session)
 
 
 def _compare(session: Session, request: Request) -> Verification:
