@@ -86,6 +86,7 @@ def test_a_file_that_cannot_be_written_fails_after_the_text(run: Run, tiny: Path
 
 def test_after_ctrl_c_what_there_is_is_saved(run: Run, tiny: Path, talk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key is pressed in the middle of a step, and what the steps stored is not lost."""
+    # A module that the package does not export.
     step, steps = cabochon.engine.engine.Engine.step, []  # type: ignore[attr-defined]
 
     def interrupted(engine: Any) -> Any:

@@ -296,7 +296,7 @@ def test_interrupted_before_any_text(run: Run, tiny: Path, monkeypatch: pytest.M
 
 
 def test_interrupted_json_is_still_an_object(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = cabochon.engine.engine.Engine.step  # type: ignore[attr-defined]
+    step = cabochon.engine.engine.Engine.step  # type: ignore[attr-defined]  # a module that the package does not export
     steps = []
 
     def interrupted(engine: object) -> object:

@@ -70,6 +70,7 @@ def test_kv_memory_is_what_page_tables_come_to_hold(run: Run, tmp_path: Path, wi
     for group in kv["groups"]:
         assert (group["kv_heads"], group["head_dim"]) == (2, 32)
         layers = tuple(range(group["layers"]))
+        # One of the types by its name.
         page = page_bytes(KVGroup(group["window"], 2, 32, layers), kv_type)  # type: ignore[arg-type]
         assert group["bytes_per_1000_tokens"] == page * 1000 // PAGE
         table = PageTable(PagePool(100), group["window"], 1500)

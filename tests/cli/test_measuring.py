@@ -97,7 +97,7 @@ def test_verify_finds_the_cache_exact(run: Run, tiny: Path, options: list[str]) 
 def test_verify_notices_a_cache_that_is_not(run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(session: cabochon.Session, prompt: object, **options: object) -> Verification:
         steps = {"steps": 3, "tokens_run_cached": 4, "tokens_run_recomputed": 5, "token_ids": (1, 2, 3)}
-        return Verification(equal=False, max_abs_difference=0.25, **steps)  # type: ignore[arg-type]
+        return Verification(equal=False, max_abs_difference=0.25, **steps)  # type: ignore[arg-type]  # fields by name
 
     monkeypatch.setattr("cabochon.cli.verify.verify", broken)
     outcome = run("verify", TEXT, "--model", tiny)

@@ -61,7 +61,7 @@ def test_ids_of_a_file_come_back(tmp_path: Path, space: str) -> None:
 )
 def test_exactly_one_source_is_wanted(given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"prompt; give PROMPT, '-' for standard input, --file, --ids or --ids-file"):
-        read(**given)  # type: ignore[arg-type]
+        read(**given)  # type: ignore[arg-type]  # whatever is given
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_empty_prompt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     for source, one in sources.items():
         with pytest.raises(UsageError) as error:
-            read(**one)  # type: ignore[arg-type]
+            read(**one)  # type: ignore[arg-type]  # whatever is given
         assert str(error.value) == f"{source}: the prompt is empty"
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_utf8_is_named_by_its_offset(before: bytes, bad: bytes) -> N
         }
         for what, one in sources.items():
             with pytest.raises(UsageError) as error:
-                read(**one)  # type: ignore[arg-type]
+                read(**one)  # type: ignore[arg-type]  # whatever is given
             assert str(error.value) == f"{what} is not UTF-8: byte 0x{bad[0]:02X} at offset {len(before)}"
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     ):
         for option in ("file", "ids_file"):
             with pytest.raises(UsageError) as error:
-                read(**{option: path})  # type: ignore[arg-type]
+                read(**{option: path})  # type: ignore[arg-type]  # whatever is given
             assert str(error.value) == f"cannot read {path}: {reason}"
 
 

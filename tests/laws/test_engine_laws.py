@@ -39,6 +39,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def opened(paths: dict[str, Path]) -> Opener:
     def open_model(model: str = "mixed", **options: object) -> Session:
+        # Any of its options.
         return load(paths[model], **{"context": CONTEXT, "threads": 1, **options})  # type: ignore[arg-type]
 
     return open_model

@@ -141,7 +141,7 @@ def test_arrays_of_other_shapes_and_types_are_errors() -> None:
     a, b = good.page_tables
     for tables in ((a,), (a, b, a), (a, b[0]), (a, b.astype(np.int64)), (a, np.concatenate([b, b])), (a, None), ()):
         with pytest.raises(UsageError):
-            of.forward(replace(good, page_tables=tables))  # type: ignore[arg-type]
+            of.forward(replace(good, page_tables=tables))  # type: ignore[arg-type]  # wrong on purpose
     of.forward(good)
 
 

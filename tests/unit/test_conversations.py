@@ -271,7 +271,7 @@ def test_what_a_session_cannot_do(tmp_path: Path) -> None:
         Machine().talks.save(tmp_path / "talk", [1] * 513)
     for path in ("", "a\0b", None, 5):
         with pytest.raises(UsageError, match="path"):
-            Machine().talks.save(path, [1])  # type: ignore[arg-type]
+            Machine().talks.save(path, [1])  # type: ignore[arg-type]  # wrong on purpose
     assert not list(tmp_path.iterdir())
 
 

@@ -143,6 +143,7 @@ def test_requests_that_look_at_more_and_less_share_steps(data: st.DataObject) ->
 def test_a_best_id_that_is_none_ends_the_request() -> None:
     model = FakeModel(context=CONTEXT, chunk=32)
     real = model.head
+    # Put in its place for the test.
     model.head = lambda hidden: np.where(np.arange(367) == 9, np.float32(np.inf), real(hidden))  # type: ignore[method-assign]
     engine = engine_of(model)
     state = engine.submit(Request(prompt_of(40), GREEDY, 5))
@@ -286,7 +287,7 @@ def test_what_cannot_be_is_refused_and_named(change: dict[str, object], name: st
     engine = engine_of(FakeModel())
     request = Request(prompt_of(3), PARAMS, 5)
     with pytest.raises(UsageError, match=f"^(the )?{name}"):
-        engine.submit(replace(request, **change))  # type: ignore[arg-type]
+        engine.submit(replace(request, **change))  # type: ignore[arg-type]  # wrong on purpose
     assert engine.idle
 
 
@@ -294,6 +295,7 @@ def test_numpy_integers_are_numbers() -> None:
     model = FakeModel()
     engine = engine_of(model)
     plain = Request((5, 6, 7), PARAMS, 3, logprobs=1)
+    # NumPy's own types are taken, too.
     odd = Request(tuple(np.array([5, 6, 7])), PARAMS, np.int64(3), logprobs=np.int32(1))  # type: ignore[arg-type]
     assert run(engine, engine.submit(odd)).tokens == expected_tokens(model, plain)
 
@@ -756,6 +758,7 @@ def test_the_arrays_are_those_made_by_hand(parts: list[tuple[int, int]], window:
         wanted: Sequence[int] = {"all": range(rows), "last": [rows - 1], "none": []}[logits]
         sequences.append(SequenceRows(ids, before, tables, wanted))
         chunks.append((by_hand, ids))
+    # Chunks of either kind.
     step, expected = build_step(sequences, layout.groups), maker.step(*chunks, logits=logits)  # type: ignore[arg-type]
     for name in ("ids", "positions", "sequences", "first_key", "last_key", "logit_rows"):
         array = getattr(step, name)

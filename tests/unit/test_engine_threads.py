@@ -129,7 +129,7 @@ def test_a_step_leaves_none_behind_that_is_cancelled_as_it_ends(engine: Engine, 
             other.join(PATIENCE)
             assert not other.is_alive()
 
-    engine._see_off = cancel_after  # type: ignore[method-assign]
+    engine._see_off = cancel_after  # type: ignore[method-assign]  # put in its place for the test
     engine.step()
     assert state.finish_reason == "cancelled"
     assert engine.idle

@@ -127,6 +127,7 @@ def test_a_text_is_looked_up_and_counted_once_however_long_it_waits() -> None:
     states = [engine.submit(Request(ids_of(n, 300), GREEDY, 60)) for n in range(4)]
     begun = []
     admit = engine._scheduler._admit
+    # Put in its place for the test.
     engine._scheduler._admit = lambda state: (begun.append(state.number), admit(state))[1]  # type: ignore[func-returns-value]
     while not engine.idle:
         engine.step()

@@ -302,7 +302,7 @@ SIGNED = {"presence_penalty", "frequency_penalty"}
 )
 def test_a_value_out_of_range_is_named(field: str, value: object) -> None:
     with pytest.raises(UsageError, match=rf"^{field} must be .* not ") as caught:
-        checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]
+        checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]  # wrong on purpose
     assert "\n" not in str(caught.value)
 
 
@@ -321,15 +321,15 @@ def test_a_value_out_of_range_is_named(field: str, value: object) -> None:
 )
 def test_what_is_in_a_list_is_checked_too(field: str, value: object, words: str) -> None:
     with pytest.raises(UsageError, match=f"^{words}") as caught:
-        checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]
+        checked(replace(SamplingParams(), **{field: value}))  # type: ignore[arg-type]  # wrong on purpose
     assert "\n" not in str(caught.value)
 
 
 def test_lists_become_plain_and_one_value_has_one_form() -> None:
     params = SamplingParams(
-        logit_bias={np.int64(9): np.float32(0.5), 3: 1},  # type: ignore[arg-type]
-        bad_words=[np.array([4, 5]), [6]],  # type: ignore[arg-type]
-        dry_sequence_breakers=[np.int32(7), 7],  # type: ignore[arg-type]
+        logit_bias={np.int64(9): np.float32(0.5), 3: 1},  # type: ignore[arg-type]  # NumPy's own types are taken, too
+        bad_words=[np.array([4, 5]), [6]],  # type: ignore[arg-type]  # NumPy's own types are taken, too
+        dry_sequence_breakers=[np.int32(7), 7],  # type: ignore[arg-type]  # NumPy's own types are taken, too
     )
     plain = checked(params, vocab=10)
     assert plain.logit_bias == ((3, 1.0), (9, 0.5))
@@ -346,6 +346,7 @@ def test_borders_are_in_range() -> None:
     for good in (
         SamplingParams(temperature=0, top_k=0, top_p=1, min_p=0, seed=0),
         SamplingParams(temperature=999999, top_k=10**30, top_p=1e-300, min_p=0.9999, seed=2**64 - 1),
+        # NumPy's own types are taken, too.
         SamplingParams(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.uint64(2**64 - 1)),  # type: ignore[arg-type]
     ):
         plain = checked(good)

@@ -121,7 +121,7 @@ def test_a_closed_session_and_wrong_ids(tmp_path: Path, tiny: Path) -> None:
     session = cabochon.load(tiny)
     for ids in ("text", b"ids", 5, None, [], [1.5], [-1], [10**6], ["1"]):
         with pytest.raises(UsageError):
-            session.save_conversation(tmp_path / "talk", ids)  # type: ignore[arg-type]
+            session.save_conversation(tmp_path / "talk", ids)  # type: ignore[arg-type]  # wrong on purpose
     session.close()
     for act in (lambda: session.save_conversation(tmp_path / "talk", [1]), lambda: session.load_conversation("talk")):
         with pytest.raises(UsageError, match="closed"):

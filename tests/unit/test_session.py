@@ -136,6 +136,7 @@ def test_text_gets_bos_and_ids_are_taken_as_they_are() -> None:
     assert session.tokenize("the capital", bos=False) == ids[1:]
     by_text = session.generate("the capital", max_tokens=5, seed=1)
     assert session.generate(ids, max_tokens=5, seed=1).token_ids == by_text.token_ids
+    # NumPy's own types are taken, too.
     assert session.generate(np.array(ids), max_tokens=5, seed=1).token_ids == by_text.token_ids  # type: ignore[arg-type]
     assert session.generate(ids[1:], max_tokens=5, seed=1).token_ids != by_text.token_ids
 
@@ -148,7 +149,7 @@ def test_what_is_no_prompt_is_refused_and_the_next_request_works(prompt: object,
     session = session_of()
     for method in (session.generate, session.stream, session.score):
         with pytest.raises(UsageError, match=words):
-            method(prompt)  # type: ignore[arg-type]
+            method(prompt)  # type: ignore[arg-type]  # wrong on purpose
     assert len(session.generate(" ", max_tokens=2, ignore_eos=True).token_ids) == 2
 
 
@@ -177,7 +178,7 @@ def test_options_are_checked_at_the_call(method: str, options: dict[str, object]
 def test_detokenize_refuses_what_is_no_id() -> None:
     for bad in (-1, CONFIG.vocab, 1.5, "3"):
         with pytest.raises(UsageError, match="token id"):
-            session_of().detokenize([bad])  # type: ignore[list-item]
+            session_of().detokenize([bad])  # type: ignore[list-item]  # wrong on purpose
 
 
 # ---- Seeds and defaults -----------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ def test_defaults_are_the_models_unless_told_otherwise() -> None:
     session = Session(model, TOKENIZER, context=CONTEXT, chunk=16, defaults=greedy)
     assert replace(session.request("the").params, seed=0) == greedy
     asked = {"temperature": 0.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 9}
+    # Any of its options.
     assert session.request("the", **asked).params == SamplingParams(**asked)  # type: ignore[arg-type]
     plain = Session(model, TOKENIZER, context=CONTEXT, chunk=16)
     assert replace(plain.request("the").params, seed=0) == SamplingParams(1.0, 64, 0.95, 0.0, 0)
@@ -567,7 +569,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_load_refuses_what_cannot_be(tiny_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        cabochon.load(tiny_path, **options)  # type: ignore[arg-type]
+        cabochon.load(tiny_path, **options)  # type: ignore[arg-type]  # any of its options
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
@@ -585,6 +587,7 @@ def test_load_and_use(tiny_path: Path, backend: BackendName) -> None:
         result = session.generate("the capital", max_tokens=5, seed=1, logprobs=0, ignore_eos=True)
         score = session.score([*session.tokenize("the capital"), *result.token_ids])
         assert result.logprobs is not None
+        # They were asked for.
         np.testing.assert_allclose(score.logprobs[-5:], result.logprobs, atol=1e-4)  # type: ignore[arg-type]
     assert all(done <= total for done, total in told)
 

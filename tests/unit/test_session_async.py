@@ -450,6 +450,7 @@ def test_loops_and_threads_at_the_same_time(session: Session, capfd: pytest.Capt
         got[number] = [session.generate(prompt, **options) for prompt, options in jobs]
 
     def together(number: int) -> None:
+        # None of them failed.
         got[number] = [outcome.result for outcome in session.run_all(session.stream(p, **o) for p, o in jobs)]  # type: ignore[misc]
 
     works = (coroutines, plain, together) * 2

@@ -130,4 +130,4 @@ def test_an_empty_stop_is_refused(stops: str | list[str]) -> None:
 
 def test_a_stop_that_is_not_text_is_refused() -> None:
     with pytest.raises(UsageError, match="must be text, not 3"):
-        StopStrings(["a", 3])  # type: ignore[list-item]
+        StopStrings(["a", 3])  # type: ignore[list-item]  # wrong on purpose

@@ -40,6 +40,7 @@ def kv_of(store: KVStore) -> TorchKV:
 def tiny_model(**options: str | int) -> TorchModel:
     tensors = tiny_tensors(CONFIG, tiny_weights(CONFIG))
     build = {"threads": 1, **options}
+    # Any of its options.
     return build_torch_model(CONFIG, lambda name: dequantize(tensors[name]), tiny_store(CONFIG, 64), **build)  # type: ignore[arg-type]
 
 

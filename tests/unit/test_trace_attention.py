@@ -26,6 +26,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def recorded(path: Path, backend: str, prompts: Any = PROMPTS, **options: Any) -> Trace:
     loading = {"keep_queries": "all", "kv_type": "f32", "chunk": 17, "max_running": 2, "threads": 1, **options}
+    # Any of its options.
     with cabochon.load(path, backend=backend, context=96, prefix_cache=False, **loading) as session:  # type: ignore[arg-type]
         return record(session, prompts, attention="all", max_tokens=8, temperature=0, ignore_eos=True)
 

@@ -53,11 +53,13 @@ def test_every_column_is_that_of_the_definition(
     last, margin, kept = Naive(logits[:limit].tolist(), params, ids, prompt, xtc_u=u), math.inf, {}
     for number, name in enumerate(on):
         without = {FIELD[later]: OFF[FIELD[later]] for later in on[number + 1 :]}
+        # Fields by name.
         naive = Naive(logits[:limit].tolist(), replace(params, **without), ids, prompt, xtc_u=u)  # type: ignore[arg-type]
         kept[name], margin = naive.order, min(margin, naive.margin)
     assume(min(margin, last.margin) > NEAR)
     assume(not any(0 < abs(a - b) < NEAR for a, b in itertools.pairwise(sorted(last.logits))))
     plain = {**dict.fromkeys(OFF.keys()), **OFF}
+    # Fields by name.
     free = Naive(logits[:limit].tolist(), replace(params, temperature=1.0, **plain), ids, prompt)  # type: ignore[arg-type]
     allowed = set(free.order)
     assert made.allowed == len(allowed)

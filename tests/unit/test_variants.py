@@ -199,15 +199,15 @@ def test_what_cannot_be_branched_is_named(session: Session) -> None:
     length = len(stream.request.prompt) + 3
     for after in (-1, length + 1, 1.5, "2", True):
         with pytest.raises(UsageError, match=f"after must be a whole number, from 0 to {length}"):
-            session.branch(stream, after)  # type: ignore[arg-type]
+            session.branch(stream, after)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(UsageError, match="the prompt is empty"):
         session.branch(stream, 0)
     for ids in ("text", 5, b"a"):
         with pytest.raises(UsageError, match="ids must be a list of token ids"):
-            session.branch(stream, 2, ids)  # type: ignore[arg-type]
+            session.branch(stream, 2, ids)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(UsageError, match="token id"):
         session.branch(stream, 2, [CONFIG.vocab])
     with pytest.raises(ContextLengthError):
         session.branch(stream, 2, [5] * CONTEXT)
     with pytest.raises(UsageError, match="no option"):
-        session.branch(stream, 2, hot=1)  # type: ignore[call-arg]
+        session.branch(stream, 2, hot=1)  # type: ignore[call-arg]  # wrong on purpose

@@ -153,9 +153,9 @@ def test_without_pytorch_the_error_names_what_to_install(monkeypatch: pytest.Mon
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "cabochon\[torch\]"'):
-        gemma_pytorch.get_model_config  # noqa: B018
+        gemma_pytorch.get_model_config  # noqa: B018 (looking it up is the test)
 
 
 def test_another_name_is_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'precompute_freqs_cis'"):
-        gemma_pytorch.precompute_freqs_cis  # noqa: B018
+        gemma_pytorch.precompute_freqs_cis  # noqa: B018 (looking it up is the test)

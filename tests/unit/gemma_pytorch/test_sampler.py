@@ -96,6 +96,7 @@ def test_top_p_comes_before_top_k(shares: list[Tensor]) -> None:
 def test_every_row_by_its_own_settings(rows: list[tuple[list[int], float, float, int]]) -> None:
     logits = [[math.sqrt(2) * place for place in order] for order, *_ in rows]
     expected = torch.tensor(
+        # Rows of one table.
         [naive(row, *settings) for row, (_, *settings) in zip(logits, rows, strict=True)]  # type: ignore[arg-type]
     )
     with pytest.MonkeyPatch.context() as patch:

@@ -62,7 +62,7 @@ def test_a_model_with_a_sentencepiece_model(tmp_path: Path, path: Path) -> None:
     model.load_weights(path)
     with pytest.raises(UsageError, match="outside the vocabulary"):
         # Ids that the model has and this tokenizer does not: 340 to 366.
-        model.tokenizer.decode([CONFIG.vocab - 1])  # type: ignore[union-attr]
+        model.tokenizer.decode([CONFIG.vocab - 1])  # type: ignore[union-attr]  # it has one here
     assert model.tokenizer is not None
     assert model.tokenizer.n_words == 340
 
@@ -86,7 +86,7 @@ def test_turn_markers_are_tokens(path: Path) -> None:
 def test_texts_that_are_none(path: Path, tmp_path: Path) -> None:
     for tokenizer in (Tokenizer(path), Tokenizer(trained(tmp_path / "tokenizer.model"))):
         with pytest.raises(UsageError, match=r"^a text must be a str, not 3"):
-            tokenizer.encode(3)  # type: ignore[arg-type]
+            tokenizer.encode(3)  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(UsageError, match="character 2 is a lone surrogate"):
             tokenizer.encode("ab\ud800")
         with pytest.raises(UsageError, match=r"^token id -1 is outside the vocabulary"):
@@ -105,7 +105,7 @@ def test_what_is_no_tokenizer_is_named(tmp_path: Path, path: Path, name: str) ->
 
 def test_a_path_is_needed() -> None:
     with pytest.raises(UsageError, match=r"^a tokenizer must be the path of a file, not 3"):
-        Tokenizer(3)  # type: ignore[arg-type]
+        Tokenizer(3)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_vocabulary_without_padding_is_refused(tmp_path: Path) -> None:
