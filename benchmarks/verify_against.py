@@ -40,8 +40,8 @@ def faults(report: Any, tokens: int) -> list[str]:
     for variant in (report["cached"], *report["variants"]):
         name = variant["name"]
         rows = again if name in ("no-cache", "concat") else cached
-        if variant["cost"]["tokens_run"] != rows:
-            found.append(f"{name}: {variant['cost']['tokens_run']} tokens run, not {rows}")
+        if variant["cost"]["tokens"] != rows:
+            found.append(f"{name}: {variant['cost']['tokens']} tokens run, not {rows}")
         if variant["cost"] != variant["counted"]:
             found.append(f"{name}: the native core counted {variant['counted']}")
         if variant["verdict"] == "broken" and variant["difference"]["layer"] != FIRST_LAYER[name]:
@@ -64,7 +64,7 @@ def main() -> None:
             cost, difference = variant["cost"], variant["difference"]
             where = "" if difference is None else f", first in layer {difference['layer']} ({difference['what']})"
             print(
-                f"  {variant['name']:18} {variant['verdict']}{where}; {cost['tokens_run']:,} tokens run,"
+                f"  {variant['name']:18} {variant['verdict']}{where}; {cost['tokens']:,} tokens run,"
                 f" {cost['pairs']:,} pairs, {variant['seconds']:.1f} s",
                 flush=True,
             )

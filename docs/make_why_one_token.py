@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def _tokens(variant: Any) -> int:
-    count: int = variant["cost"]["tokens_run"]
+    count: int = variant["cost"]["tokens"]
     return count
 
 

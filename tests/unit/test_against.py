@@ -93,10 +93,10 @@ def test_costs_are_those_of_the_formulas_and_of_the_native_core(path: Path) -> N
     for name in ("cached", *EQUAL):
         cost, cached = found[name].cost, name == "cached"
         run = prompt + tokens - 1 if cached else tokens * prompt + tokens * (tokens - 1) // 2
-        assert cost.tokens_run == run
+        assert cost.tokens == run
         assert cost.pairs == pairs_of(session.config, prompt, tokens, cached=cached)
-        assert cost.kv_bytes_written == run * position
-        assert cost.kv_bytes_read == cost.pairs // session.config.heads * position // session.config.layers
+        assert cost.bytes_written == run * position
+        assert cost.bytes_read == cost.pairs // session.config.heads * position // session.config.layers
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -160,7 +160,7 @@ def test_a_text_that_the_model_ends_is_compared_to_its_end(path: Path) -> None:
     result = compare(session, PROMPT, ["concat"], max_tokens=20, temperature=0)
     end = plain.token_ids.index(plain.token_ids[7])
     assert result.token_ids == plain.token_ids[:end]
-    assert result.cached.cost.tokens_run == len(PROMPT) + end, "the turn that chose the end ran as well"
+    assert result.cached.cost.tokens == len(PROMPT) + end, "the turn that chose the end ran as well"
     assert result.as_expected
 
 

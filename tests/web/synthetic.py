@@ -8,7 +8,7 @@ from cabochon.trace.trace import (
     VERSION,
     Candidates,
     ChoiceMade,
-    Costs,
+    Cost,
     End,
     Header,
     LayerGroup,
@@ -45,8 +45,8 @@ def long_trace(steps: int = 2000, layers: int = 62) -> Trace:
     pieces = {i: f" word{i}" for i in {*range(NAMED)}}
     model = ModelFacts("Made up", "gemma3", None, layers, 5376, 32, VOCAB, None, None, groups, "bf16", "native")
     prompt = Prompt(tuple(range(2, 2 + PROMPT)), {"temperature": 0.8, "top_k": 64, "top_p": 0.95}, 1, steps)
-    cost = Costs(PROMPT + steps - 1, 10**9, 10**12, 10**9)
-    end = End((SequenceEnd(ids, "", "length"),), cost, None, Costs(10**6, 10**11, 10**14, 10**11), 100.0)
+    cost = Cost(PROMPT + steps - 1, 10**9, 10**12, 10**9)
+    end = End((SequenceEnd(ids, "", "length"),), cost, None, Cost(10**6, 10**11, 10**14, 10**11), 100.0)
     return Trace(Header(VERSION, model, PAGE, (prompt,), pieces), tuple(every), (), end)
 
 
@@ -65,7 +65,7 @@ def _step(number: int, random: np.random.Generator) -> Step:
         held_from=(max(0, first - WINDOW + 1) // PAGE * PAGE, 0),
         choices=(_choice(first + rows, random),),
     )
-    cost = Costs(rows, 1000 * rows * (first + rows), 10**8, 10**6 * rows)
+    cost = Cost(rows, 1000 * rows * (first + rows), 10**8, 10**6 * rows)
     return Step(number, (share,), cost, round(float(random.uniform(0.02, 0.05)), 6), {})
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from cabochon.trace.against import Comparison, Outcome
 
@@ -37,7 +39,10 @@ def comparison_table(comparison: Comparison) -> str:
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:
-    return {**asdict(outcome), "as_expected": outcome.as_expected}
+    fields: dict[str, Any] = msgspec.to_builtins(outcome)
+    if not math.isfinite(outcome.max_abs_difference):  # JSON has no infinity
+        fields["max_abs_difference"] = None
+    return {**fields, "as_expected": outcome.as_expected}
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
@@ -47,10 +52,10 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
         "yes" if outcome.same_text else "no",
         "" if outcome.first_step is None else str(outcome.first_step),
         f"{outcome.max_abs_difference:.3g}",
-        f"{cost.tokens_run:,}",
+        f"{cost.tokens:,}",
         f"{cost.pairs:,}",
-        _mib(cost.kv_bytes_read),
-        _mib(cost.kv_bytes_written),
+        _mib(cost.bytes_read),
+        _mib(cost.bytes_written),
         f"{outcome.seconds:.2f}",
     )
 

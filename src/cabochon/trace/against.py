@@ -22,8 +22,8 @@ from cabochon.sampling.history import History
 from cabochon.sampling.sampler import sample
 from cabochon.session.session import Session
 from cabochon.trace.by_hand import KVDifference, PagedText, first_difference
-from cabochon.trace.costs import Cost, cost_of, counted
-from cabochon.trace.trace import Verdict
+from cabochon.trace.costs import cost_of, counted
+from cabochon.trace.trace import NOTHING, Cost, Verdict
 from cabochon.trace.variants import CACHED, VARIANTS, Stranger, Turn, Variant
 from cabochon.trace.verify import check_room, finished
 from cabochon.types import Float32, Logits, StepInput
@@ -149,7 +149,7 @@ class _Comparing:
         self._run = run
         self._watch = watch
         self._model = run.session.model
-        self._cost = Cost()
+        self._cost = NOTHING
         self._counted: Cost | None = None
         self._seconds = 0.0
         self._exact = isinstance(self._model, NativeModel)
@@ -205,7 +205,7 @@ class _Comparing:
         self._seconds += time.perf_counter() - start
         after = counted(self._model)
         if before is not None and after is not None:
-            self._counted = (self._counted or Cost()) + (after - before)
+            self._counted = (self._counted or NOTHING) + (after - before)
         return row
 
     def _hold(self, number: int, turn: Turn, expected: Float32, got: Float32, choice: Choice | None) -> None:

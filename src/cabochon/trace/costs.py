@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cabochon.kvcache.groups import KVGroup
 from cabochon.kvcache.store import KVStore, page_bytes
 from cabochon.model.config import GemmaConfig
 from cabochon.model.model import Model
 from cabochon.model.native_model import NativeModel
+from cabochon.trace.trace import Cost
 from cabochon.types import PAGE, KVType, StepInput
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Counts over some steps."""
-
-    tokens_run: int = 0
-    """Rows."""
-    pairs: int = 0
-    """Query-key pairs: of one head's query in one row and a key that it sees, over all layers."""
-    kv_bytes_read: int = 0
-    """Keys and values that rows see, each row for itself, over all layers."""
-    kv_bytes_written: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.tokens_run + other.tokens_run,
-            self.pairs + other.pairs,
-            self.kv_bytes_read + other.kv_bytes_read,
-            self.kv_bytes_written + other.kv_bytes_written,
-        )
-
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.tokens_run - other.tokens_run,
-            self.pairs - other.pairs,
-            self.kv_bytes_read - other.kv_bytes_read,
-            self.kv_bytes_written - other.kv_bytes_written,
-        )
 
 
 def cost_of(step: StepInput, config: GemmaConfig, store: KVStore) -> Cost:
     """What a step costs. In the last layer only rows whose logits are wanted look at keys: the others are done."""
     seen = step.last_key - step.first_key + 1  # [P, T]
-    total = Cost(tokens_run=step.rows)
+    total = Cost(step.rows, 0, 0, 0)
     for layer, group in enumerate(store.layout.group_of):
         of_one = position_bytes(store.layout.groups[group], store.kv_type)
         last = layer == len(store.layout.group_of) - 1
@@ -59,13 +29,13 @@ def recomputing(prompt: int, tokens: int, config: GemmaConfig, store: KVStore) -
     Of n ids the n-th row alone gives logits: tokens run are ``tokens * prompt + tokens * (tokens - 1) / 2``.
     """
     lengths = range(prompt, prompt + tokens)
-    total = Cost(tokens_run=sum(lengths))
+    total = Cost(sum(lengths), 0, 0, 0)
     for layer, group in enumerate(store.layout.group_of):
         kind = store.layout.groups[group]
         of_one = position_bytes(kind, store.kv_type)
         last = layer == len(store.layout.group_of) - 1
         keys = sum(_seen(n, kind.window) - (_seen(n - 1, kind.window) if last else 0) for n in lengths)
-        total += Cost(0, keys * config.heads, keys * of_one, total.tokens_run * of_one)
+        total += Cost(0, keys * config.heads, keys * of_one, total.tokens * of_one)
     return total
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from cabochon.errors import UsageError
 from cabochon.trace.check import faults
 from cabochon.trace.runs import values_of
-from cabochon.trace.trace import AttentionRow, ChoiceMade, Costs, LayerGroup, Runs, Share, Step, Trace
+from cabochon.trace.trace import AttentionRow, ChoiceMade, Cost, LayerGroup, Runs, Share, Step, Trace
 
 SHOWN = 8
 """Ids and texts of a prompt, at most, in a line."""
@@ -261,5 +261,5 @@ def _bytes(n: int) -> str:
     return f"{n / 2**20:,.1f} MiB" if n >= 2**20 else f"{n / 2**10:,.1f} KiB"
 
 
-def _counts(cost: Costs) -> str:
+def _counts(cost: Cost) -> str:
     return f"{cost.tokens:,} tokens, {cost.pairs:,} pairs, {cost.bytes_read:,} and {cost.bytes_written:,} bytes"

@@ -19,11 +19,11 @@ from cabochon.text.detokenizer import Detokenizer
 from cabochon.trace.against import Outcome, compare_request, variants_of
 from cabochon.trace.attention import attention_of
 from cabochon.trace.choices import LISTED
-from cabochon.trace.costs import Cost, cost_of, counted, position_bytes, recomputing
+from cabochon.trace.costs import cost_of, counted, position_bytes, recomputing
 from cabochon.trace.recorder import Recorded, Recorder
 from cabochon.trace.trace import (
+    NOTHING,
     VERSION,
-    Costs,
     End,
     FirstDifference,
     Header,
@@ -34,7 +34,6 @@ from cabochon.trace.trace import (
     Step,
     Trace,
     VariantRun,
-    total,
 )
 from cabochon.trace.verify import check_idle
 from cabochon.types import PAGE, SamplingParams
@@ -86,10 +85,10 @@ def record(
     variants = tuple(_variants(session, requests[0], names, recorder.named)) if names else ()
     end = End(
         sequences=tuple(_end(state, session) for state in states),
-        cost=total(step.cost for step in steps),
-        counted=None if before is None or after is None else _part(after - before),
-        recomputing=total(
-            _part(recomputing(len(s.request.prompt), _turns(s), model.config, model.store)) for s in states
+        cost=sum((step.cost for step in steps), NOTHING),
+        counted=None if before is None or after is None else after - before,
+        recomputing=sum(
+            (recomputing(len(s.request.prompt), _turns(s), model.config, model.store) for s in states), NOTHING
         ),
         seconds=round(seconds, 6),
     )
@@ -101,7 +100,7 @@ def recorder_of(session: Session, named: Iterable[int] = (), listed: int = LISTE
     model = session.model
     return Recorder(
         sequences={},
-        cost_of=lambda step: _part(cost_of(step, model.config, model.store)),
+        cost_of=lambda step: cost_of(step, model.config, model.store),
         piece=session.tokenizer.piece,
         listed=listed,
         named=set(named),
@@ -175,7 +174,7 @@ def _variant(outcome: Outcome, steps: tuple[Step, ...], pieces: dict[int, str]) 
         max_abs_difference=off if math.isfinite(off) else None,
         margin=outcome.margin,
         difference=None if at is None else FirstDifference(at.layer, at.what, at.position),
-        cost=_part(outcome.cost),
+        cost=outcome.cost,
         seconds=round(outcome.seconds, 6),
         steps=steps,
         pieces=pieces,
@@ -219,7 +218,3 @@ def _end(state: RequestState, session: Session) -> SequenceEnd:
 def _turns(state: RequestState) -> int:
     """Tokens chosen, a stop id included."""
     return len(state.tokens) + (state.finish_reason == "stop")
-
-
-def _part(cost: Cost) -> Costs:
-    return Costs(cost.tokens_run, cost.pairs, cost.kv_bytes_read, cost.kv_bytes_written)

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from cabochon.events import Choice, SequencePlan, StepPlan, StepRecord
 from cabochon.trace.choices import FEW, LISTED, Glance, choice_made, glance
 from cabochon.trace.runs import runs_of
-from cabochon.trace.trace import AttentionRow, ChoiceMade, Costs, Runs, Share, Step
+from cabochon.trace.trace import AttentionRow, ChoiceMade, Cost, Runs, Share, Step
 from cabochon.types import PAGE, Int32, LogitRow, StepInput
 
 
@@ -45,7 +45,7 @@ class Recorder:
 
     sequences: dict[int, Recorded]
     """By the engine's number of the request."""
-    cost_of: Callable[[StepInput], Costs]
+    cost_of: Callable[[StepInput], Cost]
     piece: Callable[[int], str]
     """The name of an id."""
     listed: int = LISTED

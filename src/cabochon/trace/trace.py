@@ -7,10 +7,10 @@ A trace is whole without a model: nothing here imports one. Integers that a step
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 VERSION = 1
 """Of the file format. A reader refuses every other."""
@@ -97,7 +97,7 @@ class Header(Part, frozen=True, tag_field="line", tag="header"):
     """Text of the ids of the prompts, each by itself; a byte that is no text by itself as ``<0xE2>``."""
 
 
-class Costs(Part, frozen=True):
+class Cost(Part, frozen=True):
     """Counts, of a step or of many."""
 
     tokens: Count
@@ -108,14 +108,14 @@ class Costs(Part, frozen=True):
     """Of keys and values that rows see, each row for itself, over all layers."""
     bytes_written: Count
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
-def total(costs: Iterable[Costs]) -> Costs:
-    """Their sum."""
-    tokens = pairs = bytes_read = bytes_written = 0
-    for cost in costs:
-        tokens, pairs = tokens + cost.tokens, pairs + cost.pairs
-        bytes_read, bytes_written = bytes_read + cost.bytes_read, bytes_written + cost.bytes_written
-    return Costs(tokens, pairs, bytes_read, bytes_written)
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(mine - theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+NOTHING = Cost(0, 0, 0, 0)
 
 
 class StageLeft(Part, frozen=True):
@@ -215,7 +215,7 @@ class Step(Part, frozen=True, tag_field="line", tag="step"):
     """Counted from 0."""
     shares: tuple[Share, ...]
     """In the order of their rows."""
-    cost: Costs
+    cost: Cost
     """Counted from the step's integers."""
     seconds: float
     """Of the whole step."""
@@ -249,7 +249,7 @@ class VariantRun(Part, frozen=True, tag_field="line", tag="variant"):
     """Of two logits; None where they are no numbers."""
     margin: float | None
     difference: FirstDifference | None
-    cost: Costs
+    cost: Cost
     seconds: float
     steps: tuple[Step, ...]
     """Turn by turn."""
@@ -269,11 +269,11 @@ class End(Part, frozen=True, tag_field="line", tag="end"):
     """What a trace ends with."""
 
     sequences: tuple[SequenceEnd, ...]
-    cost: Costs
+    cost: Cost
     """Of all steps."""
-    counted: Costs | None
+    counted: Cost | None
     """The same, counted by the native core while it ran; None on another backend."""
-    recomputing: Costs
+    recomputing: Cost
     """Of running each text from its beginning for every token."""
     seconds: float
 
